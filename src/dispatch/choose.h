@@ -1,0 +1,26 @@
+// Which kernel serves a call: a pure function of the shape and the instruction set, with its reason in words.
+#pragma once
+
+#include "cpu/matmul.h"
+
+namespace nybl::dispatch {
+
+struct Shape {
+    nybl_format format;
+    nybl_storage storage;
+    nybl_compute compute;
+    size_t m, n, k;
+    size_t n_experts; // 1: a plain matrix
+    nybl_isa isa;     // the effective one of the context
+    size_t threads;
+};
+
+struct Choice {
+    cpu::KernelChoice kernel;
+    char name[96];    // "decode_q4_k_16x4_avx2": op, format, rows x tokens, isa
+    char reason[160]; // one sentence
+};
+
+Choice choose(const Shape &shape) noexcept;
+
+} // namespace nybl::dispatch
