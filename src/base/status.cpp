@@ -17,6 +17,8 @@ nybl_status fail(nybl_status status, const char *format, ...) noexcept {
     return status;
 }
 
-const char *last_error() noexcept { return t_last_error; }
+const char *last_error() noexcept {
+    return t_last_error;
+}
 
 } // namespace nybl

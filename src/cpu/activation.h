@@ -1,6 +1,6 @@
 // Quantised activations: int8 per group of 32, laid out in the token tiles of a micro-kernel.
 //
-// Tokens are split into tiles of `mr`; the last tile holds the rest. A tile of T tokens stores its groups one
+// Rows are split into tiles of `mr`; the last tile holds the rest. A tile of T rows stores its groups one
 // after the other, 48*T bytes each, so that a micro-kernel walks one pointer:
 //
 //   i8  q[T][32]      the quants
@@ -11,25 +11,40 @@
 //                              0, 1 (mod 4) and S23 those of 2, 3 (mod 4): the lanes of vpmaddubsw
 //                       Dot:   i32 -8*S and -128*S (vpdpbusd)
 //
-// Tile t of group count G starts at byte 48*G*mr*t.
+// Tile t of G groups starts at byte 48*G*mr*t.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <nybl/nybl.h>
 
-namespace nybl::cpu {
+#include "cpu/rows.h"
 
-constexpr size_t kActivationBytes = 48; // per token and group
+namespace nybl::cpu {
 
 enum class DotFamily : uint8_t { Madd, Dot };
 
-// Bytes for m tokens of k elements (k a multiple of 32).
-constexpr size_t activation_bytes(size_t m, size_t k) noexcept { return m * (k / 32) * kActivationBytes; }
+// One group of one row: also the layout of a tile of one row.
+struct ActivationGroup {
+    int8_t q[32];
+    float d;
+    float ds;
+    uint32_t init0, init1;
+};
+constexpr size_t kActivationBytes = sizeof(ActivationGroup);
+static_assert(kActivationBytes == 48);
 
-// Quantises tokens [m_begin, m_end) of a batch of m (m_begin a multiple of mr, or any where mr is 1) into `dst`,
-// the start of the whole buffer. x is row-major F32, F16 or BF16 with a row stride in bytes.
-void quantize_activations(DotFamily family, nybl_format x_type, const void *x, size_t x_stride, size_t m, size_t k,
-                          size_t mr, size_t m_begin, size_t m_end, uint8_t *dst) noexcept;
+// Bytes for m rows of k elements (k a multiple of 32).
+constexpr size_t activation_bytes(size_t m, size_t k) noexcept {
+    return m * (k / 32) * kActivationBytes;
+}
+
+// Quantises one row of k elements: contract step 1.
+void quantize_row(DotFamily family, nybl_format type, const uint8_t *x, size_t k,
+                  ActivationGroup *groups) noexcept;
+
+// Writes a quantised row as row t of a tile of `tile_rows`, whose first group is at `tile`.
+void scatter_row(const ActivationGroup *groups, size_t n_groups, size_t t, size_t tile_rows,
+                 uint8_t *tile) noexcept;
 
 } // namespace nybl::cpu

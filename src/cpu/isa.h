@@ -1,5 +1,5 @@
-// Which instruction sets a machine has: a pure function of register values, so that tests can ask about machines
-// they do not have.
+// Which instruction sets a machine has: a pure function of register values, so that tests can ask about
+// machines they do not have.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,10 @@ struct CpuRegisters {
     bool amx_permission = false; // the operating system grants tile data to this process
 };
 
-CpuRegisters read_cpu_registers() noexcept;                    // of this machine
-nybl_isa detect_isa(const CpuRegisters &registers) noexcept;   // the best that these registers allow
-bool isa_available(const CpuRegisters &registers, nybl_isa isa) noexcept; // AVX-512 machines may lack AVX-VNNI
+CpuRegisters read_cpu_registers() noexcept;                  // of this machine
+nybl_isa detect_isa(const CpuRegisters &registers) noexcept; // the best that these registers allow
+bool isa_available(const CpuRegisters &registers,
+                   nybl_isa isa) noexcept; // AVX-512 machines may lack AVX-VNNI
 
 // The name in text ("avx2"), and back; NYBL_ISA_BEST for NULL, "" or an unknown name.
 const char *isa_name(nybl_isa isa) noexcept;

@@ -1,10 +1,11 @@
 // One CPU matrix product, or several on the same activations, from checked arguments to output.
 //
-// A Job is plain data that the caller has validated. It runs in two phases, so that a built-in pool, a host's
+// A Job is plain data that the caller has validated. It runs in phases, so that a built-in pool, a host's
 // parallel_for (which may run tasks one after the other) and a host's own parallel region all work:
 //
-//   begin(job, scratch)                     one thread, first
-//   quantize(job, scratch, ith, nth)        every thread; needs begin only for ith 0 to have returned by the barrier
+//   begin(job, scratch, nth)                one thread
+//   -- all threads wait for begin: a barrier, or simply before a parallel_for --
+//   quantize(job, scratch, ith, nth)        every thread
 //   -- barrier, or the end of a parallel_for --
 //   compute(job, scratch, ith, nth)         every thread
 //
@@ -13,9 +14,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <nybl/nybl.h>
 
 #include "cpu/panel.h"
+#include "cpu/rows.h"
 #include "quant/format.h"
 
 namespace nybl::cpu {
@@ -31,16 +34,6 @@ struct Matrix {
     size_t expert_stride = 0; // bytes between experts
 };
 
-// Row i lies at base + (i / inner) * outer_stride + (i % inner) * inner_stride: batches, or the slots of a token.
-struct Rows {
-    uint8_t *base = nullptr; // read only where it is an input
-    nybl_format type = NYBL_F32;
-    size_t inner = 1; // >= 1
-    size_t inner_stride = 0, outer_stride = 0;
-
-    uint8_t *row(size_t i) const noexcept { return base + (i / inner) * outer_stride + (i % inner) * inner_stride; }
-};
-
 enum class Strategy : uint8_t {
     Reference, // scalar contract
     Stream,    // panels read once per call, unpacked in registers: decode and small M
@@ -52,8 +45,11 @@ enum class Strategy : uint8_t {
 struct KernelChoice {
     Strategy strategy = Strategy::Reference;
     nybl_isa isa = NYBL_ISA_SCALAR;
-    uint32_t mr = 1; // tokens per micro-kernel tile: the activation layout, one value for all products of a job
+    uint32_t mr =
+        1; // tokens per micro-kernel tile: the activation layout, one value for all products of a job
     uint32_t nr = kPanelRows; // weight rows per micro-kernel
+    uint32_t stream_max_m =
+        16; // experts: one with at most that many tokens is streamed, one with more is tiled
 };
 
 struct Product {
@@ -63,7 +59,7 @@ struct Product {
     KernelChoice kernel;
 };
 
-// Mixture of experts: output row i = t * n_slots + s uses expert ids(t, s); -1 leaves zeros.
+// Mixture of experts: output row i = t * n_slots + s uses expert id(i); -1 leaves zeros.
 struct Experts {
     const uint8_t *ids = nullptr; // int32
     size_t ids_stride = 0;        // bytes between tokens
@@ -71,7 +67,9 @@ struct Experts {
     bool shared_x = false; // activation row of output row i: i / n_slots, else i
 
     int32_t id(size_t row) const noexcept {
-        return *reinterpret_cast<const int32_t *>(ids + (row / n_slots) * ids_stride + (row % n_slots) * 4);
+        int32_t value;
+        std::memcpy(&value, ids + (row / n_slots) * ids_stride + (row % n_slots) * 4, 4);
+        return value;
     }
 };
 

@@ -1,7 +1,8 @@
 // The packed weight layout: panels of 16 rows, the same bytes on every instruction set.
 //
-// A panel holds 16 consecutive rows of W for all of K (rows past N are zero). It is a run of panel blocks, one
-// per 32 elements of K (Q4_0, Q4_1, Q5_1, IQ4_NL) or per 256 (Q4_K, Q5_K), and starts on a 64-byte boundary.
+// A panel holds 16 consecutive rows of W for all of K (rows past N are zero). It is a run of panel blocks,
+// one per 32 elements of K (Q4_0, Q4_1, Q5_1, IQ4_NL) or per 256 (Q4_K, Q5_K), and starts on a 64-byte
+// boundary.
 //
 //   32-element panel block           256-element panel block (K formats)
 //   f16 d[16]                        f16 d[16]
@@ -42,7 +43,9 @@ const PanelLayout *find_panel_layout(nybl_format format) noexcept;
 // Bytes of one panel of `k` elements (a multiple of block_k), rounded up to kPanelAlign.
 size_t panel_bytes(const PanelLayout &layout, size_t k) noexcept;
 // Panels for n rows.
-constexpr size_t panel_count(size_t n) noexcept { return (n + kPanelRows - 1) / kPanelRows; }
+constexpr size_t panel_count(size_t n) noexcept {
+    return (n + kPanelRows - 1) / kPanelRows;
+}
 
 // Packs rows [0, rows) (rows <= 16) of original blocks into one panel; missing rows become zero bytes.
 void pack_panel(const PanelLayout &layout, size_t k, size_t rows, const uint8_t *src, size_t row_stride,

@@ -1,0 +1,78 @@
+// Quantised activations in plain C++: contract step 1, and the tile layout of activation.h.
+#include "cpu/activation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "cpu/convert.h"
+
+namespace nybl::cpu {
+namespace {
+
+uint32_t lane_pair(int32_t low, int32_t high) noexcept {
+    return uint32_t(uint16_t(low)) | uint32_t(uint16_t(high)) << 16;
+}
+
+// The values that integer accumulators start from (activation.h), from the sums of q.
+void set_inits(DotFamily family, int32_t s01, int32_t s23, ActivationGroup *group) noexcept {
+    if (family == DotFamily::Dot) {
+        group->init0 = uint32_t(-8 * (s01 + s23));
+        group->init1 = uint32_t(-128 * (s01 + s23));
+    } else {
+        group->init0 = lane_pair(-8 * s01, -8 * s23);
+        group->init1 = lane_pair(-11 * s01, -11 * s23);
+    }
+}
+
+void quantize_group(DotFamily family, const float *x, ActivationGroup *group) noexcept {
+    *group = {};
+    float a = 0;
+    bool finite = true;
+    for (size_t i = 0; i < 32; ++i) {
+        finite = finite && std::isfinite(x[i]);
+        a = std::max(a, std::fabs(x[i]));
+    }
+    if (!finite) {
+        group->d = group->ds = std::numeric_limits<float>::quiet_NaN();
+        return;
+    }
+    const float d = a / 127.0f;
+    const float r = 1.0f / d;
+    if (!std::isfinite(r))
+        return;
+    int32_t s[2] = {0, 0};
+    for (size_t i = 0; i < 32; ++i) {
+        group->q[i] = int8_t(std::clamp(std::nearbyintf(x[i] * r), -127.0f, 127.0f));
+        s[i / 2 % 2] += group->q[i];
+    }
+    group->d = d;
+    group->ds = d * float(s[0] + s[1]);
+    set_inits(family, s[0], s[1], group);
+}
+
+} // namespace
+
+void quantize_row(DotFamily family, nybl_format type, const uint8_t *x, size_t k,
+                  ActivationGroup *groups) noexcept {
+    float values[32];
+    for (size_t g = 0; g < k / 32; ++g) {
+        load_row(type, x, 32 * g, 32, values);
+        quantize_group(family, values, groups + g);
+    }
+}
+
+void scatter_row(const ActivationGroup *groups, size_t n_groups, size_t t, size_t tile_rows,
+                 uint8_t *tile) noexcept {
+    for (size_t g = 0; g < n_groups; ++g, tile += kActivationBytes * tile_rows) {
+        std::memcpy(tile + 32 * t, groups[g].q, 32);
+        uint8_t *fields = tile + 32 * tile_rows + 4 * t;
+        std::memcpy(fields, &groups[g].d, 4);
+        std::memcpy(fields + 4 * tile_rows, &groups[g].ds, 4);
+        std::memcpy(fields + 8 * tile_rows, &groups[g].init0, 4);
+        std::memcpy(fields + 12 * tile_rows, &groups[g].init1, 4);
+    }
+}
+
+} // namespace nybl::cpu

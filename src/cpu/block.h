@@ -1,0 +1,48 @@
+// The unit of work of a product: some rows of activations times some panels of one weight matrix. One
+// function per strategy runs it; matmul.cpp cuts a job into such blocks.
+#pragma once
+
+#include "cpu/activation.h"
+#include "cpu/matmul.h"
+
+namespace nybl::cpu {
+
+struct Block {
+    const Job *job;
+    const Product *product;
+    const uint8_t *weights;        // of the expert, or of the matrix
+    const uint8_t *acts;           // quantised rows of the segment, tiles of product->kernel.mr
+    const uint32_t *order;         // output row of segment row i, NULL: row i itself
+    size_t segment_rows;           // rows in `acts`
+    size_t row_begin, row_end;     // of the segment; row_begin is a multiple of mr
+    size_t panel_begin, panel_end; // 16 weight rows each
+    uint8_t *workspace;            // this thread's, workspace_bytes(...) of the strategy
+
+    size_t output_row(size_t i) const noexcept { return order ? order[i] : i; }
+    // The tile that starts at segment row i (a multiple of mr), and its rows.
+    const uint8_t *tile(size_t i) const noexcept { return acts + activation_bytes(i, product->w.k); }
+    size_t tile_rows(size_t i) const noexcept {
+        return segment_rows - i < product->kernel.mr ? segment_rows - i : product->kernel.mr;
+    }
+};
+
+// The three questions matmul.cpp asks of a strategy (block.cpp).
+size_t block_workspace_bytes(const Product &product) noexcept;
+size_t rows_per_block(const Product &product, Strategy strategy, size_t rows) noexcept;
+void run_block(const Block &block, Strategy strategy) noexcept;
+
+// Which integer accumulators the kernels of an instruction set use.
+constexpr DotFamily dot_family(nybl_isa isa) noexcept {
+    return isa >= NYBL_ISA_AVX_VNNI ? DotFamily::Dot : DotFamily::Madd;
+}
+
+// run_reference.cpp
+size_t reference_workspace_bytes(const Product &product) noexcept;
+void run_reference(const Block &block) noexcept;
+void run_f32_reference(const Block &block) noexcept;
+
+// Adds the bias and stores `count` outputs of one row, starting at weight row n.
+void store_outputs(const Product &product, size_t output_row, size_t n, size_t count,
+                   const float *acc) noexcept;
+
+} // namespace nybl::cpu

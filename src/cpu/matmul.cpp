@@ -1,0 +1,243 @@
+// Cuts a job into blocks (segment of rows x chunk of panels), hands them to threads, and quantises the
+// activations into the tiles that the blocks read.
+#include "cpu/matmul.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <new>
+
+#include "cpu/block.h"
+
+namespace nybl::cpu {
+namespace {
+
+// Rows that meet the same weights: all of them, or those of one expert.
+struct Segment {
+    const Product *product;
+    const uint8_t *weights;
+    size_t row_begin, rows; // in the order of the quantised activations
+    Strategy strategy;
+    size_t block_rows, chunk_panels; // of one unit
+    size_t unit_begin;
+
+    size_t panels() const noexcept { return panel_count(product->w.n); }
+    size_t row_blocks() const noexcept { return (rows + block_rows - 1) / block_rows; }
+    size_t chunks() const noexcept { return (panels() + chunk_panels - 1) / chunk_panels; }
+    size_t units() const noexcept { return row_blocks() * chunks(); }
+};
+
+constexpr size_t align_up(size_t bytes) noexcept {
+    return (bytes + 63) / 64 * 64;
+}
+
+size_t output_rows(const Job &job) noexcept {
+    return job.experts ? job.experts->n_tokens * job.experts->n_slots : job.m;
+}
+size_t max_segments(const Job &job) noexcept {
+    return job.experts ? std::min(job.experts->n_experts, output_rows(job)) : job.n_products;
+}
+bool needs_quantised(const Job &job) noexcept {
+    return job.products[0].kernel.strategy != Strategy::F32;
+}
+
+// How scratch is divided. Everything is a function of the job, so each thread finds the pieces for itself.
+struct Scratch {
+    std::atomic<size_t> *next_unit;
+    size_t *n_segments;
+    Segment *segments;
+    uint32_t *order;    // experts: output row of sorted row i
+    uint32_t *position; // experts: sorted row of output row i
+    uint32_t *counts;   // experts: rows of each expert, then where its next row goes
+    uint8_t *acts;
+    uint8_t *workspaces;
+    size_t workspace_bytes; // of one thread
+    size_t total;
+
+    Scratch(const Job &job, void *base, size_t nth) noexcept {
+        size_t offset = 0;
+        const auto take = [&](size_t bytes) {
+            const size_t at = offset;
+            offset += align_up(bytes);
+            return static_cast<uint8_t *>(base) + at;
+        };
+        const size_t rows = output_rows(job), sorted_rows = job.experts ? rows : 0;
+        next_unit = reinterpret_cast<std::atomic<size_t> *>(take(64));
+        n_segments = reinterpret_cast<size_t *>(take(64));
+        segments = reinterpret_cast<Segment *>(take(sizeof(Segment) * max_segments(job)));
+        order = reinterpret_cast<uint32_t *>(take(4 * sorted_rows));
+        position = reinterpret_cast<uint32_t *>(take(4 * sorted_rows));
+        counts = reinterpret_cast<uint32_t *>(take(job.experts ? 4 * job.experts->n_experts : 0));
+        acts = take(needs_quantised(job) ? activation_bytes(rows, job.k) : 0);
+        workspace_bytes = align_up(activation_bytes(1, job.k));
+        for (size_t p = 0; p < job.n_products; ++p)
+            workspace_bytes = std::max(workspace_bytes, align_up(block_workspace_bytes(job.products[p])));
+        workspaces = take(workspace_bytes * nth);
+        total = offset;
+    }
+};
+
+// Chooses the strategy of a segment and the size of its units.
+void plan_segment(const Job &job, size_t nth, Segment *segment) noexcept {
+    const KernelChoice &kernel = segment->product->kernel;
+    segment->strategy = kernel.strategy;
+    if (job.experts && kernel.strategy == Strategy::Tiled && segment->rows <= kernel.stream_max_m)
+        segment->strategy = Strategy::Stream;
+    segment->block_rows = rows_per_block(*segment->product, segment->strategy, segment->rows);
+    // Units small enough that a slow core does not hold up the rest, and large enough to stream.
+    constexpr size_t kMinChunkBytes = 32 << 10, kUnitsPerThread = 10;
+    const Matrix &w = segment->product->w;
+    const size_t panel_size = w.k / w.format->block_size * w.format->block_bytes * kPanelRows;
+    const size_t min_panels = std::max<size_t>(1, kMinChunkBytes / panel_size);
+    const size_t total =
+        segment->panels() * segment->row_blocks() * (job.experts ? max_segments(job) : job.n_products);
+    const size_t share = nth == 1 ? segment->panels() : total / (nth * kUnitsPerThread);
+    segment->chunk_panels = std::clamp(share, std::min(min_panels, segment->panels()), segment->panels());
+}
+
+// Sorts output rows by expert (stable, so that a row's place depends on the ids alone).
+size_t sort_by_expert(const Job &job, Scratch &scratch) noexcept {
+    const Experts &experts = *job.experts;
+    const size_t rows = output_rows(job);
+    std::memset(scratch.counts, 0, 4 * experts.n_experts);
+    for (size_t i = 0; i < rows; ++i)
+        if (experts.id(i) >= 0)
+            ++scratch.counts[experts.id(i)];
+    size_t n_segments = 0, row_begin = 0;
+    for (size_t e = 0; e < experts.n_experts; ++e) {
+        const size_t count = scratch.counts[e];
+        scratch.counts[e] = uint32_t(row_begin);
+        if (count == 0)
+            continue;
+        Segment &segment = scratch.segments[n_segments++];
+        segment.product = job.products;
+        segment.weights = job.products->w.data + e * job.products->w.expert_stride;
+        segment.row_begin = row_begin;
+        segment.rows = count;
+        row_begin += count;
+    }
+    for (size_t i = 0; i < rows; ++i)
+        if (experts.id(i) >= 0) {
+            scratch.position[i] = scratch.counts[experts.id(i)]++;
+            scratch.order[scratch.position[i]] = uint32_t(i);
+        }
+    return n_segments;
+}
+
+// Quantises groups [g_begin, g_end) of one activation row into the tiles of the output rows that read it.
+void quantize_part_of_row(const Job &job, const Scratch &scratch, size_t row, size_t g_begin, size_t g_end,
+                          ActivationGroup *buffer) noexcept {
+    const KernelChoice &kernel = job.products[0].kernel;
+    const size_t groups = job.k / 32;
+    const size_t element = job.x.type == NYBL_F32 ? 4 : 2;
+    quantize_row(dot_family(kernel.isa), job.x.type, job.x.row(row) + 32 * g_begin * element,
+                 32 * (g_end - g_begin), buffer);
+    const auto place = [&](size_t begin, size_t rows, size_t i) { // row i of the segment at `begin`
+        const size_t first = i / kernel.mr * kernel.mr;
+        const size_t tile_rows = std::min<size_t>(kernel.mr, rows - first);
+        uint8_t *tile = scratch.acts + kActivationBytes * (groups * (begin + first) + tile_rows * g_begin);
+        scatter_row(buffer, g_end - g_begin, i - first, tile_rows, tile);
+    };
+    if (!job.experts)
+        return place(0, job.m, row);
+    const Experts &experts = *job.experts;
+    const size_t first = experts.shared_x ? row * experts.n_slots : row;
+    for (size_t i = first; i < first + (experts.shared_x ? experts.n_slots : 1); ++i) {
+        if (experts.id(i) < 0)
+            continue;
+        const size_t position = scratch.position[i];
+        const Segment *segment =
+            std::upper_bound(scratch.segments, scratch.segments + *scratch.n_segments, position,
+                             [](size_t p, const Segment &s) { return p < s.row_begin; }) -
+            1;
+        place(segment->row_begin, segment->rows, position - segment->row_begin);
+    }
+}
+
+void zero_rows_without_expert(const Job &job, size_t ith, size_t nth) noexcept {
+    const Product &product = job.products[0];
+    const size_t bytes = product.w.n * (product.y.type == NYBL_F32 ? 4 : 2);
+    for (size_t i = ith; i < output_rows(job); i += nth)
+        if (job.experts->id(i) < 0)
+            std::memset(product.y.row(i), 0, bytes);
+}
+
+void run_unit(const Job &job, const Scratch &scratch, const Segment &segment, size_t unit,
+              uint8_t *workspace) noexcept {
+    // Chunks of panels outermost: the rows of a chunk meet weights that are still in the cache.
+    const size_t row_block = unit % segment.row_blocks(), chunk = unit / segment.row_blocks();
+    Block block{};
+    block.job = &job;
+    block.product = segment.product;
+    block.weights = segment.weights;
+    block.acts = scratch.acts + activation_bytes(segment.row_begin, job.k);
+    block.order = job.experts ? scratch.order + segment.row_begin : nullptr;
+    block.segment_rows = segment.rows;
+    block.row_begin = row_block * segment.block_rows;
+    block.row_end = std::min(segment.rows, block.row_begin + segment.block_rows);
+    block.panel_begin = chunk * segment.chunk_panels;
+    block.panel_end = std::min(segment.panels(), block.panel_begin + segment.chunk_panels);
+    block.workspace = workspace;
+    run_block(block, segment.strategy);
+}
+
+} // namespace
+
+size_t scratch_bytes(const Job &job, size_t nth) noexcept {
+    return Scratch(job, nullptr, nth).total;
+}
+
+void begin(const Job &job, void *base, size_t nth) noexcept {
+    Scratch scratch(job, base, nth);
+    if (job.experts) {
+        *scratch.n_segments = sort_by_expert(job, scratch);
+    } else {
+        *scratch.n_segments = job.n_products;
+        for (size_t p = 0; p < job.n_products; ++p) {
+            scratch.segments[p].product = job.products + p;
+            scratch.segments[p].weights = job.products[p].w.data;
+            scratch.segments[p].row_begin = 0;
+            scratch.segments[p].rows = job.m;
+        }
+    }
+    size_t units = 0;
+    for (size_t s = 0; s < *scratch.n_segments; ++s) {
+        plan_segment(job, nth, scratch.segments + s);
+        scratch.segments[s].unit_begin = units;
+        units += scratch.segments[s].units();
+    }
+    new (scratch.next_unit) std::atomic<size_t>(0);
+}
+
+void quantize(const Job &job, void *base, size_t ith, size_t nth) noexcept {
+    const Scratch scratch(job, base, nth);
+    if (job.experts)
+        zero_rows_without_expert(job, ith, nth);
+    if (!needs_quantised(job))
+        return;
+    // An even share of all groups, so that one long row is quantised by every thread.
+    auto *buffer = reinterpret_cast<ActivationGroup *>(scratch.workspaces + ith * scratch.workspace_bytes);
+    const size_t groups = job.k / 32, total = job.m * groups;
+    const size_t end = total * (ith + 1) / nth;
+    for (size_t at = total * ith / nth; at < end;) {
+        const size_t g = at % groups, count = std::min(groups - g, end - at);
+        quantize_part_of_row(job, scratch, at / groups, g, g + count, buffer);
+        at += count;
+    }
+}
+
+void compute(const Job &job, void *base, size_t ith, size_t nth) noexcept {
+    const Scratch scratch(job, base, nth);
+    uint8_t *workspace = scratch.workspaces + ith * scratch.workspace_bytes;
+    const Segment *segment = scratch.segments, *end = scratch.segments + *scratch.n_segments;
+    for (;;) {
+        const size_t unit = scratch.next_unit->fetch_add(1, std::memory_order_relaxed);
+        while (segment != end && unit >= segment->unit_begin + segment->units())
+            ++segment;
+        if (segment == end)
+            return;
+        run_unit(job, scratch, *segment, unit - segment->unit_begin, workspace);
+    }
+}
+
+} // namespace nybl::cpu
