@@ -1,0 +1,16 @@
+# xbyak is headers only: its own package config where there is one, else the header wherever the compiler would look.
+find_package(xbyak CONFIG QUIET)
+if(NOT TARGET xbyak::xbyak)
+    find_path(xbyak_INCLUDE_DIR xbyak/xbyak.h)
+    mark_as_advanced(xbyak_INCLUDE_DIR)
+    if(xbyak_INCLUDE_DIR)
+        add_library(xbyak::xbyak INTERFACE IMPORTED)
+        set_target_properties(xbyak::xbyak PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${xbyak_INCLUDE_DIR}")
+    endif()
+endif()
+if(TARGET xbyak::xbyak)
+    get_target_property(xbyak_LOCATION xbyak::xbyak INTERFACE_INCLUDE_DIRECTORIES)
+endif()
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(xbyak REQUIRED_VARS xbyak_LOCATION
+    REASON_FAILURE_MESSAGE "Debian and Ubuntu have it as libxbyak-dev")

