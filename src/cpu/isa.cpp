@@ -98,6 +98,13 @@ bool ask_for_tiles() noexcept {
 #endif
 }
 
+nybl_isa lower_cap(nybl_isa a, nybl_isa b) noexcept {
+    if (a == NYBL_ISA_BEST || b == NYBL_ISA_BEST) {
+        return std::max(a, b);
+    }
+    return std::min(a, b);
+}
+
 nybl_isa environment_cap() noexcept {
     return isa_from_name(std::getenv("NYBL_MAX_ISA"));
 }
@@ -153,28 +160,13 @@ bool isa_available(const CpuRegisters &r, nybl_isa isa) noexcept {
     return false;
 }
 
-namespace {
-
-nybl_isa best_up_to(const CpuRegisters &registers, nybl_isa cap) noexcept {
+nybl_isa detect_isa(const CpuRegisters &registers, nybl_isa cap) noexcept {
     for (int isa = cap == NYBL_ISA_BEST ? NYBL_ISA_AMX : cap; isa > NYBL_ISA_SCALAR; --isa) {
         if (isa_available(registers, static_cast<nybl_isa>(isa))) {
             return static_cast<nybl_isa>(isa);
         }
     }
     return NYBL_ISA_SCALAR;
-}
-
-nybl_isa lower_cap(nybl_isa a, nybl_isa b) noexcept {
-    if (a == NYBL_ISA_BEST || b == NYBL_ISA_BEST) {
-        return std::max(a, b);
-    }
-    return std::min(a, b);
-}
-
-} // namespace
-
-nybl_isa detect_isa(const CpuRegisters &registers) noexcept {
-    return best_up_to(registers, NYBL_ISA_BEST);
 }
 
 const char *isa_name(nybl_isa isa) noexcept {
@@ -196,7 +188,7 @@ nybl_isa effective_isa(nybl_isa cap) noexcept {
         return NYBL_ISA_SCALAR;
     }
     static const CpuRegisters registers = read_cpu_registers();
-    return best_up_to(registers, lower_cap(cap, environment_cap()));
+    return detect_isa(registers, lower_cap(cap, environment_cap()));
 }
 
 } // namespace nybl::cpu

@@ -17,16 +17,19 @@ struct CpuRegisters {
     bool amx_permission = false; // the operating system grants tile data to this process
 };
 
-CpuRegisters read_cpu_registers() noexcept;                  // of this machine
-nybl_isa detect_isa(const CpuRegisters &registers) noexcept; // the best that these registers allow
-bool isa_available(const CpuRegisters &registers,
-                   nybl_isa isa) noexcept; // AVX-512 machines may lack AVX-VNNI
+// Of this machine. Asks Linux for tile data (once, for the whole process), unless NYBL_MAX_ISA rules it out.
+CpuRegisters read_cpu_registers() noexcept;
+// The best that these registers and the cap allow; a cap above them is no error.
+nybl_isa detect_isa(const CpuRegisters &registers, nybl_isa cap = NYBL_ISA_BEST) noexcept;
+// Whether they allow this one: AVX-512 machines may lack AVX-VNNI.
+bool isa_available(const CpuRegisters &registers, nybl_isa isa) noexcept;
 
 // The name in text ("avx2"), and back; NYBL_ISA_BEST for NULL, "" or an unknown name.
 const char *isa_name(nybl_isa isa) noexcept;
 nybl_isa isa_from_name(const char *name) noexcept;
 
-// What this process may use: the machine, capped by NYBL_MAX_ISA in the environment and by `cap`.
+// What this process may use: the machine, capped by NYBL_MAX_ISA in the environment and by `cap`; scalar
+// where the system refuses generated code (jit::jit_refusal() has the sentence).
 nybl_isa effective_isa(nybl_isa cap) noexcept;
 
 } // namespace nybl::cpu
