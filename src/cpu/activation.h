@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <nybl/nybl.h>
 
 #include "cpu/rows.h"
@@ -23,6 +24,11 @@
 namespace nybl::cpu {
 
 enum class DotFamily : uint8_t { Madd, Dot };
+
+// Which integer accumulators the kernels of an instruction set use.
+constexpr DotFamily dot_family(nybl_isa isa) noexcept {
+    return isa >= NYBL_ISA_AVX_VNNI ? DotFamily::Dot : DotFamily::Madd;
+}
 
 // One group of one row: also the layout of a tile of one row.
 struct ActivationGroup {
@@ -33,6 +39,27 @@ struct ActivationGroup {
 };
 constexpr size_t kActivationBytes = sizeof(ActivationGroup);
 static_assert(kActivationBytes == 48);
+
+// Row t of a tile, group by group.
+struct ActivationRow {
+    const uint8_t *tile;
+    size_t tile_rows, t;
+
+    const int8_t *q(size_t g) const noexcept {
+        return reinterpret_cast<const int8_t *>(tile + kActivationBytes * tile_rows * g + 32 * t);
+    }
+    float d(size_t g) const noexcept { return field(g, 0); }
+    float ds(size_t g) const noexcept { return field(g, 1); }
+
+  private:
+    float field(size_t g, size_t index) const noexcept {
+        float value;
+        std::memcpy(&value,
+                    tile + kActivationBytes * tile_rows * g + 32 * tile_rows + 4 * (index * tile_rows + t),
+                    4);
+        return value;
+    }
+};
 
 // Bytes for m rows of k elements (k a multiple of 32).
 constexpr size_t activation_bytes(size_t m, size_t k) noexcept {

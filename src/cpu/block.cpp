@@ -1,21 +1,48 @@
-// From a strategy to the functions that run it.
+// From a strategy to the functions that run it, and what they share: the epilogue.
 #include "cpu/block.h"
+
+#include <algorithm>
+
+#include "cpu/convert.h"
 
 namespace nybl::cpu {
 
 size_t block_workspace_bytes(const Product &product) noexcept {
-    return reference_workspace_bytes(product);
+    // The reference takes over where code cannot be generated.
+    size_t bytes = reference_workspace_bytes(product);
+    if (product.kernel.strategy == Strategy::Stream || product.kernel.strategy == Strategy::Tiled)
+        bytes = std::max(bytes, stream_workspace_bytes(product));
+    if (product.kernel.strategy == Strategy::Tiled)
+        bytes = std::max(bytes, tiled_workspace_bytes(product));
+    return bytes;
 }
 
-size_t rows_per_block(const Product &, Strategy, size_t rows) noexcept {
-    return rows;
+size_t rows_per_block(const Product &product, Strategy strategy, size_t rows) noexcept {
+    return strategy == Strategy::Tiled ? tiled_block_rows(product, rows) : rows;
 }
 
 void run_block(const Block &block, Strategy strategy) noexcept {
     if (strategy == Strategy::F32)
-        run_f32_reference(block);
-    else
+        return run_f32_reference(block);
+    const bool done = (strategy == Strategy::Stream && run_stream(block)) ||
+                      (strategy == Strategy::Tiled && run_tiled(block));
+    if (!done)
         run_reference(block);
+}
+
+void store_outputs(const Product &product, size_t output_row, size_t n, size_t count,
+                   const float *acc) noexcept {
+    float values[kPanelRows];
+    for (size_t i = 0; i < count; ++i)
+        values[i] = product.bias ? acc[i] + product.bias[n + i] : acc[i];
+    store_row(product.y.type, product.y.row(output_row), n, count, values);
+}
+
+void store_tile(const Block &block, size_t i, size_t panel, const float *acc) noexcept {
+    const Product &product = *block.product;
+    const size_t count = std::min(kPanelRows, product.w.n - panel * kPanelRows);
+    for (size_t t = 0; t < block.tile_rows(i); ++t)
+        store_outputs(product, block.output_row(i + t), panel * kPanelRows, count, acc + kPanelRows * t);
 }
 
 } // namespace nybl::cpu

@@ -24,6 +24,10 @@ struct Block {
     size_t tile_rows(size_t i) const noexcept {
         return segment_rows - i < product->kernel.mr ? segment_rows - i : product->kernel.mr;
     }
+    ActivationRow row(size_t i) const noexcept {
+        const size_t first = i / product->kernel.mr * product->kernel.mr;
+        return {tile(first), tile_rows(first), i - first};
+    }
 };
 
 // The three questions matmul.cpp asks of a strategy (block.cpp).
@@ -31,18 +35,25 @@ size_t block_workspace_bytes(const Product &product) noexcept;
 size_t rows_per_block(const Product &product, Strategy strategy, size_t rows) noexcept;
 void run_block(const Block &block, Strategy strategy) noexcept;
 
-// Which integer accumulators the kernels of an instruction set use.
-constexpr DotFamily dot_family(nybl_isa isa) noexcept {
-    return isa >= NYBL_ISA_AVX_VNNI ? DotFamily::Dot : DotFamily::Madd;
-}
-
 // run_reference.cpp
 size_t reference_workspace_bytes(const Product &product) noexcept;
 void run_reference(const Block &block) noexcept;
 void run_f32_reference(const Block &block) noexcept;
 
+// run_stream.cpp
+size_t stream_workspace_bytes(const Product &product) noexcept;
+bool run_stream(const Block &block) noexcept; // false: a kernel cannot be generated, nothing was written
+
+// run_tiled.cpp
+size_t tiled_workspace_bytes(const Product &product) noexcept;
+size_t tiled_block_rows(const Product &product, size_t rows) noexcept;
+bool run_tiled(const Block &block) noexcept;
+
 // Adds the bias and stores `count` outputs of one row, starting at weight row n.
 void store_outputs(const Product &product, size_t output_row, size_t n, size_t count,
                    const float *acc) noexcept;
+
+// The same for the tile of rows that starts at segment row i, over one panel: acc is [tile rows][16].
+void store_tile(const Block &block, size_t i, size_t panel, const float *acc) noexcept;
 
 } // namespace nybl::cpu

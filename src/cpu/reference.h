@@ -8,7 +8,7 @@
 namespace nybl::cpu {
 
 // acc of one output: contract steps 2..4 over the original blocks of one weight row.
-float dot_reference(const quant::Format &format, const uint8_t *w_row, const ActivationGroup *a,
+float dot_reference(const quant::Format &format, const uint8_t *w_row, const ActivationRow &a,
                     size_t k) noexcept;
 
 // The same with unquantised activations (NYBL_COMPUTE_F32): acc = fma(w[k], x[k], acc), k ascending.

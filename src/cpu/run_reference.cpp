@@ -47,19 +47,10 @@ size_t reference_workspace_bytes(const Product &product) noexcept {
     return kPanelRows * row_bytes(product) + 4 * product.w.k;
 }
 
-void store_outputs(const Product &product, size_t output_row, size_t n, size_t count,
-                   const float *acc) noexcept {
-    float values[kPanelRows];
-    for (size_t i = 0; i < count; ++i)
-        values[i] = product.bias ? acc[i] + product.bias[n + i] : acc[i];
-    store_row(product.y.type, product.y.row(output_row), n, count, values);
-}
-
 void run_reference(const Block &block) noexcept {
     const Product &product = *block.product;
     for_each_output(block, block.workspace, [&](const uint8_t *w_row, size_t i) {
-        const auto *a = reinterpret_cast<const ActivationGroup *>(block.tile(i)); // mr is 1
-        return dot_reference(*product.w.format, w_row, a, product.w.k);
+        return dot_reference(*product.w.format, w_row, block.row(i), product.w.k);
     });
 }
 

@@ -1,0 +1,321 @@
+// Generates the micro-kernels. The numeric contract fixes, per group and output:
+//   acc = fma(f32(dot), s*d, acc); with a minimum then acc = fma(z, ds, acc).
+#include "cpu/jit/tile_kernel.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace nybl::cpu::jit {
+namespace {
+
+using Xbyak::Xmm;
+
+// Register map
+//   rdi args        rsi  w, panel 0         r8   panel stride    r9  3 * panel stride
+//   rdx a           rcx  c                  r10  blocks left     r11 groups left in the block (K formats)
+//   rax scales of the group (K formats): f32 s[16], z[16] per panel on the stack
+//
+//   vectors, from 0:  one integer accumulator per output (two with two chains)
+//                     a broadcast dword of activations
+//                     codes: one per half panel (T > 1) or one in all, and as many or one for a second chain
+//                     the rest: products on their way, and the scales of the tail
+//
+// A panel is one zmm or two ymm ("halves"). With two chains the halves take turns, so that the accumulators
+// fit.
+class TileKernel final : public WeightGenerator {
+  public:
+    explicit TileKernel(const KernelKey &key)
+        : WeightGenerator(key),
+          form_(key.kind == KernelKind::Prefill ? WeightForm::Bytes : WeightForm::Packed),
+          panels_(key.rows / int(kPanelRows)), tokens_(key.tokens) {}
+
+  private:
+    const WeightForm form_;
+    const int panels_, tokens_;
+
+    // One vector's worth of rows: half a panel (ymm) or a whole one (zmm).
+    struct Lane {
+        int panel, half;
+    };
+    std::vector<Lane> lanes_; // that the current pass computes
+    // A product that waits to be added: the later the add, the less it waits for the multiplier.
+    struct Pending {
+        Xmm acc, product;
+    };
+    std::vector<Pending> pending_;
+    std::vector<bool> fresh_; // accumulators that hold nothing yet
+    int free_ = 0, next_free_ = 0;
+
+    bool scales_on_stack() const { return form_ == WeightForm::Packed && k_format(); }
+    int lanes() const { return int(lanes_.size()); }
+    int chains() const { return traits_.two_chains ? 2 : 1; }
+    int group_bytes() const {
+        return form_ == WeightForm::Bytes ? byte_group_bytes(layout_, key().isa) : int(layout_.group_bytes);
+    }
+    int activation_group() const { return int(kActivationBytes) * tokens_; }
+
+    Xmm acc(int lane, int token, int chain = 0) { return vec((chain * tokens_ + token) * lanes() + lane); }
+    Xmm broadcast() { return vec(chains() * tokens_ * lanes()); }
+    Xmm raw(int lane) { return vec(chains() * tokens_ * lanes() + 1 + lane % code_lanes()); }
+    Xmm code(int lane) {
+        return vec(chains() * tokens_ * lanes() + 1 + code_lanes() + lane % second_codes());
+    }
+    int code_lanes() const { return tokens_ > 1 ? lanes() : 1; }
+    // Of code(): held over the tokens by a second chain, else passed through while a code is put together.
+    int second_codes() const { return traits_.table && traits_.two_chains ? code_lanes() : 1; }
+    // The registers behind the fixed ones, in turn.
+    Xmm temporary() {
+        const int count = registers() - free_;
+        next_free_ = (next_free_ + 1) % count;
+        return vec(free_ + next_free_);
+    }
+
+    Xbyak::RegExp weights(const Lane &lane, int offset) {
+        const Xbyak::RegExp base = lane.panel == 0   ? rsi + offset
+                                   : lane.panel == 1 ? rsi + r8 + offset
+                                   : lane.panel == 2 ? rsi + r8 * 2 + offset
+                                                     : rsi + r9 + offset;
+        return base;
+    }
+    // Byte offset of activation field `field` (d, ds, init0, init1) of a token.
+    int field(int index, int token) const { return 32 * tokens_ + 4 * (index * tokens_ + token); }
+
+    void emit() override {
+        open_frame({.vectors = 16, .stack = scales_on_stack() ? uint32_t(1024 * panels_) : 0});
+        mov(rsi, ptr[args + offsetof(TileArgs, w)]);
+        mov(r8, ptr[args + offsetof(TileArgs, panel_stride)]);
+        mov(rdx, ptr[args + offsetof(TileArgs, a)]);
+        mov(rcx, ptr[args + offsetof(TileArgs, c)]);
+        mov(r10, ptr[args + offsetof(TileArgs, blocks)]);
+        lea(r9, ptr[r8 + r8 * 2]);
+        Xbyak::Label loop;
+        align(32);
+        L(loop);
+        if (scales_on_stack())
+            k_block();
+        else
+            block();
+        dec(r10);
+        jnz(loop, T_NEAR);
+        close_frame();
+    }
+
+    // A block of one group, its scales in front.
+    void block() {
+        const bool bytes = form_ == WeightForm::Bytes;
+        const int size = bytes ? group_bytes() : int(layout_.block_bytes);
+        prefetch_weights(size);
+        group(bytes ? byte_header_bytes(layout_) : int(layout_.quants_offset));
+        add(rsi, size);
+        add(rdx, activation_group());
+    }
+
+    // A super-block: its eight scales and minimums to the stack, then its groups.
+    void k_block() {
+        for (int p = 0; p < panels_; ++p)
+            for (int h = 0; h < halves(); ++h)
+                unpack_k_scales(weights({p, h}, 0), h, rsp + 1024 * p, 128);
+        add(rsi, int(layout_.quants_offset));
+        mov(rax, rsp);
+        mov(r11d, int(layout_.block_k / 32));
+        Xbyak::Label loop;
+        align(32);
+        L(loop);
+        prefetch_weights(group_bytes());
+        group(0);
+        add(rsi, group_bytes());
+        add(rdx, activation_group());
+        add(rax, 128);
+        dec(r11d);
+        jnz(loop, T_NEAR);
+    }
+
+    void prefetch_weights(int bytes) {
+        if (form_ == WeightForm::Bytes)
+            return; // in the cache by construction
+        for (int p = 0; p < panels_; ++p)
+            for (int line = 0; line < bytes; line += 64)
+                prefetcht0(ptr[weights({p, 0}, kPrefetchBytes + line)]);
+    }
+    static constexpr int kPrefetchBytes = 2048;
+
+    // One group of 32 elements; its codes start `codes` bytes behind w.
+    void group(int codes) {
+        for (int pass = 0; pass < (traits_.two_chains ? halves() : 1); ++pass) {
+            lanes_.clear();
+            for (int p = 0; p < panels_; ++p)
+                for (int h = 0; h < halves(); ++h)
+                    if (!traits_.two_chains || h == pass)
+                        lanes_.push_back({p, h});
+            start_accumulators();
+            for (int c = 0; c < kChunks / 2; ++c)
+                chunk(codes, c);
+            drain(0);
+            for (int lane = 0; lane < lanes(); ++lane)
+                tail(lane, codes);
+        }
+    }
+
+    void start_accumulators() {
+        fresh_.assign(size_t(chains() * tokens_ * lanes()), true);
+        free_ = chains() * tokens_ * lanes() + 1 + code_lanes();
+        if (traits_.table || traits_.high_bits)
+            free_ += second_codes();
+        const bool madd_table = traits_.table && traits_.two_chains;
+        for (int lane = 0; lane < lanes(); ++lane)
+            for (int t = 0; t < tokens_; ++t) {
+                if (traits_.offset8 || madd_table)
+                    start(acc(lane, t), field(2, t));
+                if (traits_.table)
+                    start(acc(lane, t, chains() - 1), field(3, t));
+                if (dot_family() == DotFamily::Dot && fresh(acc(lane, t)))
+                    zero(acc(lane, t));
+            }
+    }
+    void start(const Xmm &accumulator, int offset) {
+        vpbroadcastd(accumulator, ptr[rdx + offset]);
+        fresh_[size_t(accumulator.getIdx())] = false;
+    }
+    bool fresh(const Xmm &accumulator) const { return fresh_[size_t(accumulator.getIdx())]; }
+
+    // Elements 4c .. 4c+3 and 16+4c .. 16+4c+3. Packed chunks hold both in one byte; byte panels have a chunk
+    // each.
+    void chunk(int codes, int c) {
+        for (const bool high : {false, true}) {
+            if (tokens_ > 1)
+                for (int lane = 0; lane < lanes(); ++lane)
+                    load_codes(lane, codes, c, high);
+            for (int t = 0; t < tokens_; ++t) {
+                vpbroadcastd(broadcast(), ptr[rdx + (32 * t + (high ? 16 : 0) + 4 * c)]);
+                for (int lane = 0; lane < lanes(); ++lane) {
+                    if (tokens_ == 1)
+                        load_codes(lane, codes, c, high);
+                    multiply(lane, t);
+                }
+            }
+        }
+        // Four products of 5-bit codes fill 16 bits: widen, and start over.
+        if (traits_.high_bits && traits_.two_chains && c % 2 == 1)
+            widen();
+    }
+
+    // The codes of a lane for one step: in raw() where one chain uses them as they are, else nibbles in raw()
+    // and what the second chain multiplies in code().
+    void load_codes(int lane, int codes, int c, bool high) {
+        const Lane &at = lanes_[size_t(lane)];
+        if (form_ == WeightForm::Bytes) {
+            const int offset = codes + kChunkBytes * (c + (high ? kChunks / 2 : 0)) + 32 * at.half;
+            vmovups(raw(lane), ptr[weights(at, offset)]);
+            if (traits_.table && traits_.two_chains)
+                vmovups(code(lane), ptr[weights(at, offset + kByteCodes)]);
+            return;
+        }
+        unpack_codes(raw(lane), code(lane), weights(at, codes), at.half, c, high);
+    }
+
+    void multiply(int lane, int t) {
+        if (dot_family() == DotFamily::Dot) {
+            vpdpbusd(acc(lane, t), raw(lane), broadcast());
+            return;
+        }
+        multiply_add(acc(lane, t), raw(lane));
+        if (traits_.table)
+            multiply_add(acc(lane, t, 1), code(lane));
+    }
+
+    void multiply_add(const Xmm &accumulator, const Xmm &codes) {
+        if (fresh(accumulator)) {
+            vpmaddubsw(accumulator, codes, broadcast());
+            fresh_[size_t(accumulator.getIdx())] = false;
+            return;
+        }
+        drain(size_t(registers() - free_) - 1);
+        const Xmm product = temporary();
+        vpmaddubsw(product, codes, broadcast());
+        pending_.push_back({accumulator, product});
+    }
+    // Adds waiting products, oldest first, until `keep` are left.
+    void drain(size_t keep) {
+        while (pending_.size() > keep) {
+            vpaddw(pending_.front().acc, pending_.front().acc, pending_.front().product);
+            pending_.erase(pending_.begin());
+        }
+    }
+
+    // Moves the 16-bit sums of chain 0 to the 32-bit sums of chain 1.
+    void widen() {
+        drain(0);
+        for (int lane = 0; lane < lanes(); ++lane)
+            for (int t = 0; t < tokens_; ++t) {
+                const Xmm narrow = acc(lane, t), wide = acc(lane, t, 1);
+                if (fresh(wide)) {
+                    vpmaddwd(wide, narrow, ptr[rip + broadcast_u16(1)]);
+                    fresh_[size_t(wide.getIdx())] = false;
+                } else {
+                    vpmaddwd(narrow, narrow, ptr[rip + broadcast_u16(1)]);
+                    vpaddd(wide, wide, narrow);
+                }
+                fresh_[size_t(narrow.getIdx())] = true;
+            }
+    }
+
+    // The 32-bit dot of an output, in the register that is returned.
+    Xmm dot(int lane, int t) {
+        const Xmm narrow = acc(lane, t);
+        if (dot_family() == DotFamily::Dot)
+            return narrow;
+        if (traits_.high_bits)
+            return acc(lane, t, 1);
+        vpmaddwd(narrow, narrow, ptr[rip + broadcast_u16(traits_.table ? 16 : 1)]);
+        if (traits_.table) {
+            vpmaddwd(acc(lane, t, 1), acc(lane, t, 1), ptr[rip + broadcast_u16(1)]);
+            vpaddd(narrow, narrow, acc(lane, t, 1));
+        }
+        return narrow;
+    }
+
+    // acc = fma(f32(dot), s*d, acc); acc = fma(z, ds, acc).
+    void tail(int lane, int codes) {
+        const int first = chains() * tokens_ * lanes();
+        const Xmm s = vec(first), z = vec(first + 1), d = vec(first + 2);
+        tail_scales(lane, codes, s, z);
+        const Lane &at = lanes_[size_t(lane)];
+        for (int t = 0; t < tokens_; ++t) {
+            const Xmm value = dot(lane, t);
+            const Xbyak::Address c = ptr[rcx + 4 * int(kPanelRows) * (at.panel * tokens_ + t) + 32 * at.half];
+            vcvtdq2ps(value, value);
+            vbroadcastss(d, ptr[rdx + field(0, t)]);
+            vmulps(d, d, s);
+            vfmadd213ps(value, d, c);
+            if (layout_.min_offset) {
+                vbroadcastss(d, ptr[rdx + field(1, t)]);
+                vfmadd231ps(value, z, d);
+            }
+            vmovups(c, value);
+        }
+    }
+
+    void tail_scales(int lane, int codes, const Xmm &s, const Xmm &z) {
+        const Lane &at = lanes_[size_t(lane)];
+        if (form_ == WeightForm::Packed && !k_format())
+            return load_scales(s, z, weights(at, codes - int(layout_.quants_offset)), at.half);
+        const Xbyak::RegExp from =
+            scales_on_stack() ? rax + 1024 * at.panel + 32 * at.half : weights(at, 32 * at.half);
+        vmovups(s, ptr[from]);
+        if (layout_.min_offset)
+            vmovups(z, ptr[from + 64]);
+    }
+};
+
+} // namespace
+
+TileFn tile_kernel(WeightForm form, nybl_format format, nybl_isa isa, size_t panels, size_t tokens) noexcept {
+    const KernelKey key{.kind = form == WeightForm::Bytes ? KernelKind::Prefill : KernelKind::Decode,
+                        .format = format,
+                        .isa = isa,
+                        .rows = uint8_t(panels * kPanelRows),
+                        .tokens = uint8_t(tokens)};
+    return kernel<TileFn>(key, make_generator<TileKernel>);
+}
+
+} // namespace nybl::cpu::jit

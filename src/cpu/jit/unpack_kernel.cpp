@@ -1,0 +1,68 @@
+// Generates the kernels that turn packed panels into byte panels.
+#include "cpu/jit/unpack_kernel.h"
+
+namespace nybl::cpu::jit {
+namespace {
+
+// Register map
+//   rdi args   rsi src   rdx dst   r10 blocks left
+//   vectors 0 .. 4 scales; 0, 1 and 2, 3 codes in turn
+class UnpackKernel final : public WeightGenerator {
+  public:
+    explicit UnpackKernel(const KernelKey &key) : WeightGenerator(key) {}
+
+  private:
+    void emit() override {
+        open_frame({});
+        mov(rsi, ptr[args + offsetof(UnpackArgs, src)]);
+        mov(rdx, ptr[args + offsetof(UnpackArgs, dst)]);
+        mov(r10, ptr[args + offsetof(UnpackArgs, blocks)]);
+        const int groups = int(layout_.block_k / 32), out = byte_group_bytes(layout_, key().isa);
+        Xbyak::Label loop;
+        align(32);
+        L(loop);
+        for (int half = 0; half < halves(); ++half)
+            scales(half, out);
+        for (int g = 0; g < groups; ++g)
+            codes(int(layout_.quants_offset) + g * int(layout_.group_bytes),
+                  g * out + byte_header_bytes(layout_));
+        add(rsi, int(layout_.block_bytes));
+        add(rdx, groups * out);
+        dec(r10);
+        jnz(loop, T_NEAR);
+        close_frame();
+    }
+
+    void scales(int half, int group_bytes) {
+        if (k_format())
+            return unpack_k_scales(rsi, half, rdx, group_bytes);
+        const Xbyak::Xmm s = vec(0), z = vec(1);
+        load_scales(s, z, rsi, half);
+        vmovups(ptr[rdx + 32 * half], s);
+        if (layout_.min_offset)
+            vmovups(ptr[rdx + (64 + 32 * half)], z);
+    }
+
+    void codes(int from, int to) {
+        int turn = 0;
+        for (int c = 0; c < kChunks / 2; ++c)
+            for (const bool high : {false, true})
+                for (int half = 0; half < halves(); ++half, turn ^= 2) {
+                    const Xbyak::Xmm first = vec(turn), second = vec(turn + 1);
+                    const int offset = to + kChunkBytes * (c + (high ? kChunks / 2 : 0)) + 32 * half;
+                    unpack_codes(first, second, rsi + from, half, c, high);
+                    vmovups(ptr[rdx + offset], first);
+                    if (traits_.table && traits_.two_chains)
+                        vmovups(ptr[rdx + (offset + kByteCodes)], second);
+                }
+    }
+};
+
+} // namespace
+
+UnpackFn unpack_kernel(nybl_format format, nybl_isa isa) noexcept {
+    return kernel<UnpackFn>({.kind = KernelKind::Unpack, .format = format, .isa = isa, .rows = kPanelRows},
+                            make_generator<UnpackKernel>);
+}
+
+} // namespace nybl::cpu::jit

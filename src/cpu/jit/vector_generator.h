@@ -1,0 +1,72 @@
+// Vectors of the width of the instruction set (ymm or zmm), and the few steps that are written differently
+// for each, so that a kernel is one text for all.
+#pragma once
+
+#include "cpu/activation.h"
+#include "cpu/jit/generator.h"
+
+namespace nybl::cpu::jit {
+
+class VectorGenerator : public Generator {
+  protected:
+    using Generator::Generator;
+
+    bool wide() const { return key().isa >= NYBL_ISA_AVX512_VNNI; }
+    int halves() const { return wide() ? 1 : 2; } // vectors in 16 dwords
+    int registers() const { return wide() ? 32 : 16; }
+    DotFamily dot_family() const { return cpu::dot_family(key().isa); }
+
+    Xbyak::Xmm vec(int index) const {
+        return Xbyak::Xmm(wide() ? Xbyak::Operand::ZMM : Xbyak::Operand::YMM, index);
+    }
+    void bit_and(const Xbyak::Xmm &to, const Xbyak::Xmm &a, const Xbyak::Operand &b) {
+        wide() ? vpandd(to, a, b) : vpand(to, a, b);
+    }
+    void bit_or(const Xbyak::Xmm &to, const Xbyak::Xmm &a, const Xbyak::Operand &b) {
+        wide() ? vpord(to, a, b) : vpor(to, a, b);
+    }
+    void bit_xor(const Xbyak::Xmm &to, const Xbyak::Xmm &a, const Xbyak::Operand &b) {
+        wide() ? vpxord(to, a, b) : vpxor(to, a, b);
+    }
+    void zero(const Xbyak::Xmm &to) { wide() ? vpxord(to, to, to) : vpxor(to, to, to); }
+
+    // The low or the high nibbles of the bytes at an address.
+    void unpack_nibbles(const Xbyak::Xmm &to, const Xbyak::RegExp &from, bool high) {
+        if (!high) {
+            vmovups(to, ptr[rip + broadcast_u8(15)]);
+            bit_and(to, to, ptr[from]);
+        } else if (wide()) {
+            vpsrlw(to, ptr[from], 4);
+            bit_and(to, to, ptr[rip + broadcast_u8(15)]);
+        } else {
+            vmovups(to, ptr[from]);
+            vpsrlw(to, to, 4);
+            bit_and(to, to, ptr[rip + broadcast_u8(15)]);
+        }
+    }
+
+    // Bit `bit` of the bytes at an address moved to bit 4, its neighbours still around it.
+    void shift_to_bit4(const Xbyak::Xmm &to, const Xbyak::RegExp &from, int bit) {
+        if (!wide() || bit == 4)
+            vmovups(to, ptr[from]);
+        if (bit == 4)
+            return;
+        if (wide())
+            bit < 4 ? vpsllw(to, ptr[from], uint8_t(4 - bit)) : vpsrlw(to, ptr[from], uint8_t(bit - 4));
+        else
+            bit < 4 ? vpsllw(to, to, uint8_t(4 - bit)) : vpsrlw(to, to, uint8_t(bit - 4));
+    }
+
+    // to |= bits & mask; `bits` is destroyed.
+    void or_masked(const Xbyak::Xmm &to, const Xbyak::Xmm &bits, const Xbyak::Label &mask) {
+        if (wide()) {
+            constexpr uint8_t kAOrBAndC = 0xF8; // truth table of a | (b & c)
+            vpternlogd(to, bits, ptr[rip + mask], kAOrBAndC);
+        } else {
+            vpand(bits, bits, ptr[rip + mask]);
+            vpor(to, to, bits);
+        }
+    }
+};
+
+} // namespace nybl::cpu::jit

@@ -1,0 +1,83 @@
+// Codes and scales of packed panels, in registers.
+#include "cpu/jit/weight_generator.h"
+
+namespace nybl::cpu::jit {
+namespace {
+
+using Xbyak::Xmm;
+
+// IQ4_NL values + 128, and as r + 11 of value = 16 * nibble - 128 + r.
+constexpr uint8_t kPlus128[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
+constexpr uint8_t kResidual[16] = {12, 19, 24, 26, 26, 24, 21, 17, 12, 8, 4, 1, 0, 0, 4, 12};
+
+} // namespace
+
+CodeTraits code_traits(const PanelLayout &layout, nybl_isa isa) noexcept {
+    const bool table = layout.format == NYBL_IQ4_NL;
+    const bool high = layout.high_bytes != 0;
+    return {.high_bits = high,
+            .offset8 = layout.format == NYBL_Q4_0,
+            .table = table,
+            .two_chains = dot_family(isa) == DotFamily::Madd && (table || high)};
+}
+
+int byte_group_bytes(const PanelLayout &layout, nybl_isa isa) noexcept {
+    const CodeTraits traits = code_traits(layout, isa);
+    return byte_header_bytes(layout) + (traits.table && traits.two_chains ? 2 * kByteCodes : kByteCodes);
+}
+
+WeightGenerator::WeightGenerator(const KernelKey &key)
+    : VectorGenerator(key), layout_(*find_panel_layout(key.format)), traits_(code_traits(layout_, key.isa)) {}
+
+void WeightGenerator::unpack_codes(const Xmm &codes, const Xmm &second, const Xbyak::RegExp &group, int half,
+                                   int c, bool high) {
+    unpack_nibbles(codes, group + (int(layout_.high_bytes) + kChunkBytes * c + 32 * half), high);
+    if (traits_.high_bits) { // bit c, for the high nibbles c + 4, of the row's bytes becomes bit 4
+        shift_to_bit4(second, group + 32 * half, c + (high ? 4 : 0));
+        or_masked(codes, second, broadcast_u8(0x10));
+    }
+    if (traits_.table) {
+        vmovups(second, ptr[rip + broadcast_16(traits_.two_chains ? kResidual : kPlus128)]);
+        const Xmm &to = traits_.two_chains ? second : codes;
+        vpshufb(to, second, codes);
+    }
+}
+
+void WeightGenerator::load_scales(const Xmm &s, const Xmm &z, const Xbyak::RegExp &block, int half) {
+    vcvtph2ps(s, ptr[block + 16 * half]);
+    if (layout_.min_offset)
+        vcvtph2ps(z, ptr[block + (int(layout_.min_offset) + 16 * half)]);
+}
+
+void WeightGenerator::unpack_k_scales(const Xbyak::RegExp &block, int half, const Xbyak::RegExp &out,
+                                      int stride) {
+    const Xbyak::RegExp scales = block + (int(layout_.scales_offset) + 8 * half);
+    const Xmm d = vec(0), dmin = vec(1), low = vec(2), high = vec(3), first = vec(4);
+    load_scales(d, dmin, block, half);
+    bit_xor(dmin, dmin, ptr[rip + broadcast_u32(0x80000000u)]);
+    // Bytes i, i+4 and i+8 of a row's scales[12] hold the pairs of groups i and i+4 (docs/formats.md).
+    for (int i = 0; i < 4; ++i) {
+        for (const bool minimum : {false, true}) {
+            const Xmm &factor = minimum ? dmin : d;
+            const auto store = [&](const Xmm &value, int group) {
+                vcvtdq2ps(value, value);
+                vmulps(value, value, factor);
+                vmovups(ptr[out + (stride * group + (minimum ? 64 : 0) + 32 * half)], value);
+            };
+            vpmovzxbd(low, ptr[scales + 16 * (minimum ? i + 4 : i)]);
+            bit_and(first, low, ptr[rip + broadcast_u32(63)]);
+            store(first, i);
+            vpsrld(low, low, 2);
+            bit_and(low, low, ptr[rip + broadcast_u32(0x30)]);
+            vpmovzxbd(high, ptr[scales + 16 * (i + 8)]);
+            if (minimum)
+                vpsrld(high, high, 4);
+            else
+                bit_and(high, high, ptr[rip + broadcast_u32(15)]);
+            bit_or(low, low, high);
+            store(low, i + 4);
+        }
+    }
+}
+
+} // namespace nybl::cpu::jit

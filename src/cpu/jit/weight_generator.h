@@ -1,0 +1,52 @@
+// What kernels that read packed panels share: codes and scales from the bytes of panel.h, in registers.
+#pragma once
+
+#include "cpu/jit/vector_generator.h"
+#include "cpu/panel.h"
+
+namespace nybl::cpu::jit {
+
+// What the integer part of a format needs beyond sum(code * q) on an instruction set.
+struct CodeTraits {
+    bool high_bits;  // 5-bit codes: the fifth bit lies apart
+    bool offset8;    // the code is the nibble - 8: the accumulator starts at init0
+    bool table;      // the code is a table entry (IQ4_NL)
+    bool two_chains; // vpmaddubsw needs two 16-bit accumulators per output
+};
+CodeTraits code_traits(const PanelLayout &layout, nybl_isa isa) noexcept;
+
+// A byte panel holds, per group of 32 elements: f32 scale[16]; f32 min[16] where the format has one; then 8
+// chunks [16 rows][4] of codes as unsigned bytes, chunk c for elements 4c .. 4c+3. IQ4_NL codes are stored as
+// w + 128; where that overflows vpmaddubsw (AVX2), as nibbles followed by 8 more chunks of r + 11, w =
+// 16*nibble - 128 + r.
+constexpr int kChunkBytes = 64, kChunks = 8;
+constexpr int kByteCodes = kChunks * kChunkBytes;
+constexpr int byte_header_bytes(const PanelLayout &layout) noexcept {
+    return layout.min_offset ? 128 : 64;
+}
+int byte_group_bytes(const PanelLayout &layout, nybl_isa isa) noexcept;
+
+class WeightGenerator : public VectorGenerator {
+  protected:
+    explicit WeightGenerator(const KernelKey &key);
+
+    bool k_format() const { return layout_.scales_offset != 0; }
+
+    // The codes of rows `half` of chunk c (its low or high nibbles) of the packed group at `group`, as the
+    // unsigned operand of a dot: in `codes`, and for two chains of a table the second operand in `second`.
+    // `second` is destroyed where the format has high bits or a table.
+    void unpack_codes(const Xbyak::Xmm &codes, const Xbyak::Xmm &second, const Xbyak::RegExp &group, int half,
+                      int c, bool high);
+
+    // f32 scales (and minimums) of rows `half` of the 32-element block at `block`.
+    void load_scales(const Xbyak::Xmm &s, const Xbyak::Xmm &z, const Xbyak::RegExp &block, int half);
+
+    // The eight scales and minimums of rows `half` of a super-block: f32(d*sc) of group g to out + g*stride,
+    // and -f32(dmin*mn) 64 bytes behind it. Uses vectors 0 .. 4.
+    void unpack_k_scales(const Xbyak::RegExp &block, int half, const Xbyak::RegExp &out, int stride);
+
+    const PanelLayout &layout_;
+    const CodeTraits traits_;
+};
+
+} // namespace nybl::cpu::jit

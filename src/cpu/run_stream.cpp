@@ -1,0 +1,69 @@
+// Blocks of few rows: packed panels are read once, straight into the micro-kernel.
+#include <algorithm>
+#include <cstring>
+
+#include "cpu/block.h"
+#include "cpu/jit/tile_kernel.h"
+
+namespace nybl::cpu {
+namespace {
+
+using jit::TileArgs;
+using jit::WeightForm;
+
+// Groups that a call covers where several tiles meet the same weights: they stay in the first-level cache.
+constexpr size_t kSegmentGroups = 16;
+
+// Panels first, first + stride, ...: `count` of them through one call per tile and segment of K.
+bool stream_panels(const Block &block, size_t first, size_t stride, size_t count) noexcept {
+    const Product &product = *block.product;
+    const Matrix &w = product.w;
+    const size_t blocks = w.k / w.layout->block_k;
+    const size_t groups_per_block = w.layout->block_k / 32;
+    const bool one_tile = block.row_end - block.row_begin <= product.kernel.mr;
+    const size_t segment = one_tile ? blocks : kSegmentGroups / groups_per_block;
+    auto *c = reinterpret_cast<float *>(block.workspace);
+    std::memset(c, 0, sizeof(float) * kPanelRows * count * (block.row_end - block.row_begin));
+    for (size_t b = 0; b < blocks; b += segment) {
+        for (size_t i = block.row_begin; i < block.row_end; i += product.kernel.mr) {
+            const size_t tokens = block.tile_rows(i);
+            const TileArgs args{.w = block.weights + first * w.stride + b * w.layout->block_bytes,
+                                .panel_stride = stride * w.stride,
+                                .a = block.tile(i) + b * groups_per_block * kActivationBytes * tokens,
+                                .c = c + kPanelRows * count * (i - block.row_begin),
+                                .blocks = std::min(segment, blocks - b)};
+            const auto kernel =
+                jit::tile_kernel(WeightForm::Packed, w.format->id, product.kernel.isa, count, tokens);
+            if (!kernel)
+                return false;
+            kernel(&args);
+        }
+    }
+    for (size_t i = block.row_begin; i < block.row_end; i += product.kernel.mr)
+        for (size_t p = 0; p < count; ++p)
+            store_tile(block, i, first + p * stride,
+                       c + kPanelRows * (count * (i - block.row_begin) + p * block.tile_rows(i)));
+    return true;
+}
+
+} // namespace
+
+size_t stream_workspace_bytes(const Product &product) noexcept {
+    return sizeof(float) * kPanelRows * 4 * std::max<size_t>(product.kernel.mr, product.kernel.stream_max_m);
+}
+
+bool run_stream(const Block &block) noexcept {
+    const KernelChoice &kernel = block.product->kernel;
+    const size_t count = block.panel_end - block.panel_begin;
+    const size_t side = kernel.nr / kPanelRows; // panels side by side: as many streams of memory
+    const size_t run = count / side;
+    for (size_t i = 0; i < run; ++i)
+        if (!stream_panels(block, block.panel_begin + i, run, side))
+            return false;
+    for (size_t panel = block.panel_begin + run * side; panel < block.panel_end; ++panel)
+        if (!stream_panels(block, panel, 1, 1))
+            return false;
+    return true;
+}
+
+} // namespace nybl::cpu

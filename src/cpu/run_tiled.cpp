@@ -1,0 +1,90 @@
+// Blocks of many rows: a piece of a panel is unpacked to bytes once and meets every tile of the block.
+#include <algorithm>
+#include <cstring>
+
+#include "cpu/block.h"
+#include "cpu/jit/tile_kernel.h"
+#include "cpu/jit/unpack_kernel.h"
+
+namespace nybl::cpu {
+namespace {
+
+using jit::TileArgs;
+using jit::UnpackArgs;
+using jit::WeightForm;
+
+// Groups of K between two visits of the accumulators: the byte panel of so many stays in the first-level
+// cache.
+constexpr size_t kSegmentGroups = 32;
+// Rows of activations that stay in the second-level cache while the panels pass by.
+constexpr size_t kBlockRows = 128;
+
+size_t byte_panel_bytes(const Product &product) noexcept {
+    return kSegmentGroups * size_t(jit::byte_group_bytes(*product.w.layout, product.kernel.isa));
+}
+
+size_t panels_per_tile(const Product &product) noexcept {
+    return product.kernel.nr / kPanelRows;
+}
+
+bool tile_panels(const Block &block, size_t first, size_t count) noexcept {
+    const Product &product = *block.product;
+    const Matrix &w = product.w;
+    const nybl_isa isa = product.kernel.isa;
+    const size_t groups_per_block = w.layout->block_k / 32;
+    const size_t blocks = w.k / w.layout->block_k, segment = kSegmentGroups / groups_per_block;
+    const size_t panel_bytes = byte_panel_bytes(product);
+    uint8_t *bytes = block.workspace;
+    auto *c = reinterpret_cast<float *>(bytes + panels_per_tile(product) * panel_bytes);
+    std::memset(c, 0, sizeof(float) * kPanelRows * count * (block.row_end - block.row_begin));
+    for (size_t b = 0; b < blocks; b += segment) {
+        const size_t some = std::min(segment, blocks - b);
+        for (size_t p = 0; p < count; ++p) {
+            const UnpackArgs unpack{.src = block.weights + (first + p) * w.stride + b * w.layout->block_bytes,
+                                    .dst = bytes + p * panel_bytes,
+                                    .blocks = some};
+            const auto kernel = jit::unpack_kernel(w.format->id, isa);
+            if (!kernel)
+                return false;
+            kernel(&unpack);
+        }
+        for (size_t i = block.row_begin; i < block.row_end; i += product.kernel.mr) {
+            const size_t tokens = block.tile_rows(i);
+            const TileArgs args{.w = bytes,
+                                .panel_stride = panel_bytes,
+                                .a = block.tile(i) + b * groups_per_block * kActivationBytes * tokens,
+                                .c = c + kPanelRows * count * (i - block.row_begin),
+                                .blocks = some * groups_per_block};
+            const auto kernel = jit::tile_kernel(WeightForm::Bytes, w.format->id, isa, count, tokens);
+            if (!kernel)
+                return false;
+            kernel(&args);
+        }
+    }
+    for (size_t i = block.row_begin; i < block.row_end; i += product.kernel.mr)
+        for (size_t p = 0; p < count; ++p)
+            store_tile(block, i, first + p,
+                       c + kPanelRows * (count * (i - block.row_begin) + p * block.tile_rows(i)));
+    return true;
+}
+
+} // namespace
+
+size_t tiled_block_rows(const Product &product, size_t rows) noexcept {
+    const size_t mr = product.kernel.mr;
+    return std::min(rows, kBlockRows / mr * mr);
+}
+
+size_t tiled_workspace_bytes(const Product &product) noexcept {
+    return panels_per_tile(product) * (byte_panel_bytes(product) + sizeof(float) * kPanelRows * kBlockRows);
+}
+
+bool run_tiled(const Block &block) noexcept {
+    const size_t side = panels_per_tile(*block.product);
+    for (size_t panel = block.panel_begin; panel < block.panel_end; panel += side)
+        if (!tile_panels(block, panel, std::min(side, block.panel_end - panel)))
+            return false;
+    return true;
+}
+
+} // namespace nybl::cpu
