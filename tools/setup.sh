@@ -21,7 +21,7 @@ run_logged() {
 }
 
 # Distribution packages, as "package" or "package:command" where a command from elsewhere serves as well.
-packages_build=(cmake:cmake ninja-build:ninja g++:g++ pkg-config:pkg-config libxbyak-dev libpthreadpool-dev)
+packages_build=(cmake:cmake ninja-build:ninja g++:g++ pkg-config:pkg-config libxbyak-dev)
 packages_bench=(libbenchmark-dev libcli11-dev libfmt-dev python3:python3 python3-venv)
 packages_test=(binutils:objdump lz4:lz4 xz-utils:xz python3:python3 python3-venv qemu-user:qemu-x86_64 clang-format-14:clang-format-14)
 

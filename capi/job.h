@@ -1,0 +1,70 @@
+// From checked arguments to a cpu::Job, and running one on a context's threads or inside a host's parallel
+// region.
+#pragma once
+
+#include <nybl/nybl.h>
+
+#include "checks.h"
+#include "cpu/matmul.h"
+#include "dispatch/choose.h"
+#include "weights.h"
+
+namespace nybl::capi {
+
+// What there is to do, once arguments are known to be right.
+enum class Work {
+    Nothing, // no output elements
+    Fill,    // k is 0: zeros, or the bias
+    Product,
+};
+
+// One product, ready to run. The job points into this object: it stays where it is.
+struct Call {
+    Work work = Work::Nothing;
+    size_t output_rows = 0;
+    uint32_t max_threads = 0; // 0: the context's
+    cpu::Job job;
+    cpu::Product product;
+    cpu::Experts experts;
+
+    Call() = default;
+    Call(const Call &) = delete;
+    Call &operator=(const Call &) = delete;
+};
+
+// Planning needs shapes only: pointers may be NULL, and ids are not read.
+enum class Check { Everything, ShapesOnly };
+
+nybl_status prepare_matmul(const nybl_weights *w, const nybl_matmul_args *given, Check check,
+                           Call *call) noexcept;
+nybl_status prepare_experts(const nybl_weights *w, const nybl_matmul_id_args *given, Check check,
+                            Call *call) noexcept;
+
+nybl_status check_compute(nybl_compute compute) noexcept;
+
+dispatch::Choice choose_kernel(const nybl_weights &w, size_t m, nybl_compute compute) noexcept;
+
+// Runs a call on the context's threads.
+nybl_status run_call(nybl_context *ctx, const Call &call) noexcept;
+
+// The two steps of it: how many threads pay, at most `limit` of them (0: all), and running with scratch for
+// those.
+uint32_t useful_threads(const nybl_context *ctx, const cpu::Job &job, uint32_t limit) noexcept;
+void run_job(nybl_context *ctx, const cpu::Job &job, uint32_t nth, void *scratch) noexcept;
+
+// Rows of a product without terms: its share for thread ith of nth.
+void fill_rows(const cpu::Product &product, size_t rows, uint32_t ith, uint32_t nth) noexcept;
+
+// The same inside a host's parallel region.
+struct Region {
+    uint32_t ith, nth;
+    void *scratch;
+    size_t scratch_size;
+    void (*barrier)(void *user);
+    void *user;
+};
+nybl_status check_threads(uint32_t ith, uint32_t nth) noexcept;
+size_t region_scratch_bytes(const Call &call, uint32_t nth) noexcept;
+nybl_status run_in_region(const Call &call, const Region &region);
+
+} // namespace nybl::capi
