@@ -25,8 +25,8 @@ struct Format {
     uint32_t block_bytes; // bytes in a block
     uint32_t group_size;  // elements that share a weight scale
     bool has_min;
-    bool is_weight;             // false for activation blocks (Q8_1, Q8_K)
-    nybl_format vec_dot_type;   // activation block format of the block-level dot product
+    bool is_weight;           // false for activation blocks (Q8_1, Q8_K)
+    nybl_format vec_dot_type; // activation block format of the block-level dot product
 
     // All pointers may be unaligned; `blocks` counts blocks. None allocates or fails on legal blocks.
     void (*dequantize)(const uint8_t *src, float *dst, size_t blocks);
@@ -35,15 +35,16 @@ struct Format {
     size_t (*find_invalid)(const uint8_t *src, size_t blocks, const char **field);
     // Encodes finite input; importance may be NULL. Returns the index of the first block whose scale or
     // minimum does not fit the format, or `blocks` when all were written.
-    size_t (*quantize)(nybl_level level, const float *src, const float *importance, uint8_t *dst, size_t blocks);
+    size_t (*quantize)(nybl_level level, const float *src, const float *importance, uint8_t *dst,
+                       size_t blocks);
     // The block_size/32 groups of one block; NULL for activation formats.
     void (*decode_groups)(const uint8_t *block, WeightGroup *groups);
 };
 
 // NULL for a number that is no block format of this build (F32, F16 and BF16 are no block formats).
 const Format *find_format(nybl_format id) noexcept;
-// As find_format, with a status and a sentence for unknown numbers (INVALID_ARGUMENT) and for formats that the
-// library knows by name but has no codec for (UNSUPPORTED).
+// As find_format, with a status and a sentence for unknown numbers (INVALID_ARGUMENT) and for formats that
+// the library knows by name but has no codec for (UNSUPPORTED).
 nybl_status get_format(nybl_format id, const Format **format) noexcept;
 
 } // namespace nybl::quant

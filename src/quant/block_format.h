@@ -1,0 +1,118 @@
+// Turns the description of one block (a struct with layout constants, decode and encode) into a row of the
+// format table, so that a format's file holds only what is its own.
+//
+//   struct Block {
+//       static constexpr uint32_t kSize, kBytes;             elements, bytes
+//       static constexpr ScaleField kFields[];               what must be finite
+//       static void decode(const uint8_t *, WeightGroup *);  weights only
+//       static void dequantize(const uint8_t *, float *);    only where scale*code + min is not the right
+//       sequence static bool encode(nybl_level, const float *x, const float *importance, uint8_t *);  false:
+//       does not fit
+//   };
+#pragma once
+
+#include "quant/block_io.h"
+#include "quant/format.h"
+
+namespace nybl::quant {
+
+struct ScaleField {
+    uint32_t offset;
+    bool is_f32; // else f16
+    const char *name;
+};
+
+template <class Block>
+concept WeightBlock = requires(const uint8_t *src, WeightGroup *groups) {
+    Block::decode(src, groups);
+};
+
+template <class Block>
+concept OwnDequantize = requires(const uint8_t *src, float *dst) {
+    Block::dequantize(src, dst);
+};
+
+template <class Block, bool has_min>
+void dequantize_blocks(const uint8_t *src, float *dst, size_t blocks) {
+    for (size_t b = 0; b < blocks; ++b, src += Block::kBytes, dst += Block::kSize) {
+        if constexpr (OwnDequantize<Block>) {
+            Block::dequantize(src, dst);
+        } else {
+            WeightGroup groups[Block::kSize / kGroup];
+            Block::decode(src, groups);
+            for (size_t g = 0; g < Block::kSize / kGroup; ++g) {
+                // A minimum of +0 would turn -0 into +0, so formats without one must not add it.
+                for (size_t i = 0; i < kGroup; ++i) {
+                    const float product = groups[g].scale * static_cast<float>(groups[g].code[i]);
+                    dst[g * kGroup + i] = has_min ? product + groups[g].min : product;
+                }
+            }
+        }
+    }
+}
+
+template <class Block>
+size_t find_invalid_block(const uint8_t *src, size_t blocks, const char **field) {
+    for (size_t b = 0; b < blocks; ++b, src += Block::kBytes) {
+        for (const ScaleField &f : Block::kFields) {
+            const bool finite = f.is_f32 ? f32_is_finite(load<float>(src + f.offset))
+                                         : f16_is_finite(load<uint16_t>(src + f.offset));
+            if (!finite) {
+                *field = f.name;
+                return b;
+            }
+        }
+    }
+    return blocks;
+}
+
+template <class Block>
+size_t quantize_blocks(nybl_level level, const float *src, const float *importance, uint8_t *dst,
+                       size_t blocks) {
+    for (size_t b = 0; b < blocks; ++b) {
+        const float *weights = importance ? importance + b * Block::kSize : nullptr;
+        if (!Block::encode(level, src + b * Block::kSize, weights, dst + b * Block::kBytes))
+            return b;
+    }
+    return blocks;
+}
+
+template <WeightBlock Block>
+constexpr Format weight_format(nybl_format id, const char *name, uint32_t group_size, bool has_min,
+                               nybl_format vec_dot_type) {
+    return {id,
+            name,
+            Block::kSize,
+            Block::kBytes,
+            group_size,
+            has_min,
+            true,
+            vec_dot_type,
+            has_min ? dequantize_blocks<Block, true> : dequantize_blocks<Block, false>,
+            find_invalid_block<Block>,
+            quantize_blocks<Block>,
+            Block::decode};
+}
+
+// An activation block: no weight groups, and paired with itself.
+template <class Block>
+constexpr Format activation_format(nybl_format id, const char *name) {
+    return {id,
+            name,
+            Block::kSize,
+            Block::kBytes,
+            Block::kSize,
+            false,
+            false,
+            id,
+            dequantize_blocks<Block, false>,
+            find_invalid_block<Block>,
+            quantize_blocks<Block>,
+            nullptr};
+}
+
+// The rows of the table, each defined in the file of its format.
+extern const Format kFormatQ4_0, kFormatQ4_1, kFormatQ5_0, kFormatQ5_1, kFormatQ8_0, kFormatQ8_1, kFormatQ4_K,
+    kFormatQ5_K, kFormatQ6_K, kFormatQ8_K, kFormatIQ4_NL;
+
+} // namespace nybl::quant

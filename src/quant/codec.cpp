@@ -1,0 +1,128 @@
+// Row loops of the codecs, and the checks that keep a refused source from touching the destination.
+#include "quant/codec.h"
+
+#include "base/fp_environment.h"
+#include "base/half.h"
+#include "base/status.h"
+
+namespace nybl::quant {
+namespace {
+
+constexpr size_t kLargestBlockBytes = 292;
+
+// No scale or minimum of any format can overflow where all elements are within f16's range.
+constexpr float kAlwaysFits = 65504.0f;
+
+size_t blocks_per_row(const Format &format, uint64_t k) noexcept {
+    return static_cast<size_t>(k / format.block_size);
+}
+
+size_t stride_or(size_t stride, size_t contiguous) noexcept {
+    return stride ? stride : contiguous;
+}
+
+template <class Byte>
+Byte *at(Byte *data, uint64_t row, size_t stride) noexcept {
+    return data + row * stride;
+}
+
+const float *source_row(SourceRows src, uint64_t row, uint64_t k) noexcept {
+    const auto *bytes = reinterpret_cast<const uint8_t *>(src.data);
+    const size_t stride = stride_or(src.stride, static_cast<size_t>(k) * sizeof(float));
+    return reinterpret_cast<const float *>(at(bytes, row, stride));
+}
+
+nybl_status check_block(const Format &format, nybl_level level, uint64_t row, size_t block, const float *x,
+                        const float *importance) noexcept {
+    bool may_overflow = false;
+    for (size_t i = 0; i < format.block_size; ++i) {
+        if (!f32_is_finite(x[i]))
+            return fail(NYBL_INVALID_DATA, "row %llu, block %llu: element %llu of the row is not finite",
+                        static_cast<unsigned long long>(row), static_cast<unsigned long long>(block),
+                        static_cast<unsigned long long>(block * format.block_size + i));
+        may_overflow |= x[i] > kAlwaysFits || x[i] < -kAlwaysFits;
+    }
+    uint8_t scratch[kLargestBlockBytes];
+    if (may_overflow && format.quantize(level, x, importance, scratch, 1) != 1)
+        return fail(
+            NYBL_INVALID_DATA, "row %llu, block %llu: its scale or minimum is beyond what f16 holds (%s)",
+            static_cast<unsigned long long>(row), static_cast<unsigned long long>(block), format.name);
+    return NYBL_OK;
+}
+
+} // namespace
+
+nybl_status row_bytes(const Format &format, uint64_t k, size_t *bytes) noexcept {
+    if (k % format.block_size != 0)
+        return fail(NYBL_INVALID_ARGUMENT, "K = %llu is not a multiple of %u, the block of %s",
+                    static_cast<unsigned long long>(k), format.block_size, format.name);
+    const uint64_t blocks = k / format.block_size;
+    if (blocks > SIZE_MAX / format.block_bytes)
+        return fail(NYBL_INVALID_ARGUMENT, "K = %llu: the bytes of a row of %s do not fit 64 bits",
+                    static_cast<unsigned long long>(k), format.name);
+    *bytes = static_cast<size_t>(blocks) * format.block_bytes;
+    return NYBL_OK;
+}
+
+nybl_status check_importance(uint64_t k, const float *importance, const float **effective) noexcept {
+    bool any = false;
+    for (uint64_t i = 0; importance && i < k; ++i) {
+        if (!f32_is_finite(importance[i]) || importance[i] < 0)
+            return fail(NYBL_INVALID_DATA, "importance %llu is negative or not finite",
+                        static_cast<unsigned long long>(i));
+        any |= importance[i] > 0;
+    }
+    *effective = any ? importance : nullptr;
+    return NYBL_OK;
+}
+
+nybl_status check_source(const Format &format, nybl_level level, RowRange rows, uint64_t k, SourceRows src,
+                         const float *importance) noexcept {
+    const DefaultFpEnvironment environment;
+    for (uint64_t row = rows.begin; row < rows.end; ++row)
+        for (size_t b = 0; b < blocks_per_row(format, k); ++b) {
+            const size_t first = b * format.block_size;
+            const nybl_status status = check_block(format, level, row, b, source_row(src, row, k) + first,
+                                                   importance ? importance + first : nullptr);
+            if (status != NYBL_OK)
+                return status;
+        }
+    return NYBL_OK;
+}
+
+void quantize_rows(const Format &format, nybl_level level, RowRange rows, uint64_t k, SourceRows src,
+                   const float *importance, EncodedRows dst) noexcept {
+    const DefaultFpEnvironment environment;
+    const size_t blocks = blocks_per_row(format, k),
+                 stride = stride_or(dst.stride, blocks * format.block_bytes);
+    for (uint64_t row = rows.begin; row < rows.end; ++row)
+        format.quantize(level, source_row(src, row, k), importance, at(dst.data, row, stride), blocks);
+}
+
+void dequantize_rows(const Format &format, RowRange rows, uint64_t k, BlockRows src, float *dst,
+                     size_t dst_stride) noexcept {
+    const DefaultFpEnvironment environment;
+    const size_t blocks = blocks_per_row(format, k),
+                 stride = stride_or(src.stride, blocks * format.block_bytes);
+    const size_t out_stride = stride_or(dst_stride, static_cast<size_t>(k) * sizeof(float));
+    for (uint64_t row = rows.begin; row < rows.end; ++row) {
+        auto *out = reinterpret_cast<float *>(at(reinterpret_cast<uint8_t *>(dst), row, out_stride));
+        format.dequantize(at(src.data, row, stride), out, blocks);
+    }
+}
+
+nybl_status validate_rows(const Format &format, RowRange rows, uint64_t k, BlockRows src) noexcept {
+    const size_t blocks = blocks_per_row(format, k),
+                 stride = stride_or(src.stride, blocks * format.block_bytes);
+    for (uint64_t row = rows.begin; row < rows.end; ++row) {
+        const char *field = "";
+        const size_t bad = format.find_invalid(at(src.data, row, stride), blocks, &field);
+        if (bad != blocks)
+            return fail(NYBL_INVALID_DATA, "row %llu, block %llu: %s is not finite (%s)",
+                        static_cast<unsigned long long>(row), static_cast<unsigned long long>(bad), field,
+                        format.name);
+    }
+    return NYBL_OK;
+}
+
+} // namespace nybl::quant
