@@ -1,8 +1,6 @@
 // The shared argument checks.
 #include "checks.h"
 
-#include <cinttypes>
-
 namespace nybl::capi {
 
 nybl_status check_struct(const void *bytes, size_t known_size, const char *name) noexcept {
@@ -44,26 +42,12 @@ nybl_status check_element_type(nybl_format type, const char *what) noexcept {
 }
 
 nybl_status get_weight_format(nybl_format id, const quant::Format **format) noexcept {
-    if (const char *name = type_name(id))
-        return fail(NYBL_UNSUPPORTED, "format %s: weights must be in a block format such as Q4_0 or Q4_K",
-                    name);
     const quant::Format *found = nullptr;
     if (const nybl_status status = quant::get_format(id, &found); status != NYBL_OK)
         return status;
     if (!found->is_weight)
         return fail(NYBL_INVALID_ARGUMENT, "format %s holds activations, not weights", found->name);
     *format = found;
-    return NYBL_OK;
-}
-
-nybl_status get_row_bytes(const quant::Format &format, uint64_t k, size_t *bytes) noexcept {
-    if (k % format.block_size != 0)
-        return fail(NYBL_INVALID_ARGUMENT, "k is %" PRIu64 "; %s needs a multiple of %u", k, format.name,
-                    format.block_size);
-    const Checked size = Checked(k / format.block_size) * format.block_bytes;
-    if (const nybl_status status = check_size(size, "a row"); status != NYBL_OK)
-        return status;
-    *bytes = size.value();
     return NYBL_OK;
 }
 

@@ -66,9 +66,6 @@ nybl_status check_element_type(nybl_format type, const char *what) noexcept;
 // A format that may hold weights.
 nybl_status get_weight_format(nybl_format id, const quant::Format **format) noexcept;
 
-// The bytes of one row of k elements; k must be a multiple of the block.
-nybl_status get_row_bytes(const quant::Format &format, uint64_t k, size_t *bytes) noexcept;
-
 // Resolves a stride: 0 becomes `contiguous`; below `row_bytes` or not a multiple of `element` is refused.
 nybl_status resolve_stride(size_t given, Checked contiguous, Checked row_bytes, size_t element,
                            const char *what, size_t *stride) noexcept;

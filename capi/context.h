@@ -1,6 +1,7 @@
 // The context handle: memory, threads, scratch, and what a call on it may use.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <nybl/nybl.h>
 
@@ -86,5 +87,41 @@ constexpr Range share(size_t total, uint32_t i, uint32_t count) noexcept {
     const size_t begin = i * each + (i < rest ? i : rest);
     return {begin, begin + each + (i < rest ? 1 : 0)};
 }
+
+// Threads that share `count` items; at least 1.
+inline uint32_t threads_for(const nybl_context *ctx, size_t count) noexcept {
+    return ctx ? static_cast<uint32_t>(std::clamp<size_t>(count, 1, ctx->pool.n_threads())) : 1;
+}
+
+// Runs body(thread, item) for every item in [begin, end): a contiguous range on each of threads_for(ctx, end
+// - begin) threads. Without a context: on the calling thread.
+template <class Body>
+void for_each(nybl_context *ctx, size_t begin, size_t end, const Body &body) noexcept {
+    const uint32_t threads = threads_for(ctx, end - begin);
+    const auto run = [&](uint32_t thread) {
+        const Range range = share(end - begin, thread, threads);
+        for (size_t item = begin + range.begin; item < begin + range.end; ++item)
+            body(thread, item);
+    };
+    if (threads == 1)
+        run(0);
+    else
+        parallel_for(ctx, threads, run);
+}
+
+// The lowest of the items that any thread reports: which error a call returns does not depend on threads.
+class FirstBad {
+  public:
+    void report(size_t item) noexcept {
+        size_t seen = item_.load(std::memory_order_relaxed);
+        while (item < seen && !item_.compare_exchange_weak(seen, item, std::memory_order_relaxed)) {
+        }
+    }
+    bool found() const noexcept { return item() != SIZE_MAX; }
+    size_t item() const noexcept { return item_.load(std::memory_order_relaxed); }
+
+  private:
+    std::atomic<size_t> item_{SIZE_MAX};
+};
 
 } // namespace nybl::capi

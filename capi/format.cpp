@@ -1,5 +1,6 @@
 // nybl_format_get_info and nybl_row_bytes.
 #include "checks.h"
+#include "quant/codec.h"
 
 using namespace nybl;
 using namespace nybl::capi;
@@ -54,5 +55,5 @@ nybl_status nybl_row_bytes(nybl_format id, uint64_t k, size_t *bytes) {
     const quant::Format *format = nullptr;
     if (const nybl_status status = quant::get_format(id, &format); status != NYBL_OK)
         return status;
-    return get_row_bytes(*format, k, bytes);
+    return quant::row_bytes(*format, k, bytes);
 }

@@ -22,7 +22,7 @@ nybl_status validate_panels(nybl_context *ctx, const WeightsShape &shape, const 
     const size_t buffer_bytes = cpu::kPanelRows * shape.row_bytes;
     Scratch scratch(ctx);
     // One buffer more than threads: the last one serves the error text.
-    const uint32_t threads = panel_threads(ctx, shape.panels());
+    const uint32_t threads = threads_for(ctx, shape.panels());
     const Checked bytes = (Checked(threads) + 1) * buffer_bytes;
     if (const nybl_status status = check_size(bytes, "scratch"); status != NYBL_OK)
         return status;
@@ -35,8 +35,8 @@ nybl_status validate_panels(nybl_context *ctx, const WeightsShape &shape, const 
                           shape.row_bytes);
         return rows;
     };
-    FirstInvalid first;
-    for_each_panel(ctx, shape.panels(), [&](uint32_t thread, size_t panel) {
+    FirstBad first;
+    for_each(ctx, 0, shape.panels(), [&](uint32_t thread, size_t panel) {
         const PanelPlace place = place_panel(panel, shape.panels_per_expert(), shape.desc.n);
         const uint8_t *rows = unpack(thread, panel);
         const char *field = nullptr;
@@ -46,7 +46,7 @@ nybl_status validate_panels(nybl_context *ctx, const WeightsShape &shape, const 
     });
     if (!first.found())
         return NYBL_OK;
-    const size_t expert = first.row() / shape.desc.n, row = first.row() % shape.desc.n;
+    const size_t expert = first.item() / shape.desc.n, row = first.item() % shape.desc.n;
     const uint8_t *rows = unpack(threads, expert * shape.panels_per_expert() + row / cpu::kPanelRows);
     return fail_invalid_block(shape, expert, row, rows + row % cpu::kPanelRows * shape.row_bytes);
 }
@@ -98,7 +98,7 @@ nybl_status unpack(const nybl_weights *w, void *dst, size_t given_stride) {
     if (extent.value() == 0)
         return NYBL_OK;
     const size_t per_expert = cpu::panel_count(m.n);
-    for_each_panel(w->ctx, per_expert * w->n_experts, [&](uint32_t, size_t panel) {
+    for_each(w->ctx, 0, per_expert * w->n_experts, [&](uint32_t, size_t panel) {
         const PanelPlace place = place_panel(panel, per_expert, m.n);
         uint8_t *to = static_cast<uint8_t *>(dst) + (place.expert * m.n + place.row) * stride;
         const uint8_t *expert = m.data + place.expert * m.expert_stride;

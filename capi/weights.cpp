@@ -5,6 +5,7 @@
 #include <new>
 
 #include "checks.h"
+#include "quant/codec.h"
 
 namespace nybl::capi {
 
@@ -18,7 +19,7 @@ nybl_status check_weights_desc(const nybl_weights_desc *given, WeightsShape *sha
     if (desc.storage != NYBL_STORAGE_PACKED && desc.storage != NYBL_STORAGE_ORIGINAL)
         return fail(NYBL_INVALID_ARGUMENT, "desc: storage %d is neither packed nor original",
                     static_cast<int>(desc.storage));
-    if (const nybl_status status = get_row_bytes(*out.format, desc.k, &out.row_bytes); status != NYBL_OK)
+    if (const nybl_status status = quant::row_bytes(*out.format, desc.k, &out.row_bytes); status != NYBL_OK)
         return status;
     desc.n_experts = std::max<uint64_t>(desc.n_experts, 1);
     // Also bounds n rounded up to whole panels, and a panel rounded up to its alignment.
@@ -115,8 +116,8 @@ nybl_status validate_all(nybl_context *ctx, const WeightsShape &shape) noexcept 
     if (shape.desc.k == 0)
         return NYBL_OK;
     const size_t blocks = shape.desc.k / shape.format->block_size;
-    FirstInvalid first;
-    for_each_panel(ctx, shape.panels(), [&](uint32_t, size_t panel) {
+    FirstBad first;
+    for_each(ctx, 0, shape.panels(), [&](uint32_t, size_t panel) {
         const PanelPlace place = place_panel(panel, shape.panels_per_expert(), shape.desc.n);
         const char *field = nullptr;
         for (size_t row = place.row; row < place.row + place.rows; ++row)
@@ -126,7 +127,7 @@ nybl_status validate_all(nybl_context *ctx, const WeightsShape &shape) noexcept 
     });
     if (!first.found())
         return NYBL_OK;
-    const size_t expert = first.row() / shape.desc.n, row = first.row() % shape.desc.n;
+    const size_t expert = first.item() / shape.desc.n, row = first.item() % shape.desc.n;
     return fail_invalid_block(shape, expert, row, original_row(shape.desc, expert, row));
 }
 
@@ -146,21 +147,16 @@ nybl_status create(nybl_context *ctx, const nybl_weights_desc *desc, nybl_weight
     if (shape.packed_bytes == 0)
         return make_weights(ctx, shape, shape.layout ? nullptr : shape.desc.data, nullptr, w);
 
-    void *packed = nullptr;
-    if (const nybl_status status =
-            ctx->memory.allocate(shape.packed_bytes, cpu::kPanelAlign, "packed weights", &packed);
-        status != NYBL_OK)
+    PackedMemory packed(ctx, shape.packed_bytes);
+    if (const nybl_status status = packed.allocate(); status != NYBL_OK)
         return status;
-    for_each_panel(ctx, shape.panels(), [&](uint32_t, size_t panel) {
+    for_each(ctx, 0, shape.panels(), [&](uint32_t, size_t panel) {
         const PanelPlace place = place_panel(panel, shape.panels_per_expert(), shape.desc.n);
         cpu::pack_panel(*shape.layout, shape.desc.k, place.rows,
                         original_row(shape.desc, place.expert, place.row), shape.desc.row_stride,
-                        static_cast<uint8_t *>(packed) + panel * shape.panel_bytes);
+                        packed.data() + panel * shape.panel_bytes);
     });
-    const nybl_status status = make_weights(ctx, shape, packed, packed, w);
-    if (status != NYBL_OK)
-        ctx->memory.deallocate(packed, shape.packed_bytes);
-    return status;
+    return packed.hand_over(shape, w);
 }
 
 } // namespace

@@ -43,6 +43,31 @@ nybl_status check_weights_data(WeightsShape *shape) noexcept;
 nybl_status make_weights(nybl_context *ctx, const WeightsShape &shape, const void *data, void *owned,
                          nybl_weights **w) noexcept;
 
+// Packed bytes that are freed unless a handle takes them.
+class PackedMemory {
+  public:
+    PackedMemory(nybl_context *ctx, size_t bytes) noexcept : ctx_(ctx), bytes_(bytes) {}
+    ~PackedMemory() { ctx_->memory.deallocate(data_, bytes_); }
+    PackedMemory(const PackedMemory &) = delete;
+    PackedMemory &operator=(const PackedMemory &) = delete;
+
+    nybl_status allocate() noexcept {
+        return ctx_->memory.allocate(bytes_, cpu::kPanelAlign, "packed weights", &data_);
+    }
+    uint8_t *data() const noexcept { return static_cast<uint8_t *>(data_); }
+    nybl_status hand_over(const WeightsShape &shape, nybl_weights **w) noexcept {
+        const nybl_status status = make_weights(ctx_, shape, data_, data_, w);
+        if (status == NYBL_OK)
+            data_ = nullptr;
+        return status;
+    }
+
+  private:
+    nybl_context *ctx_;
+    size_t bytes_;
+    void *data_ = nullptr;
+};
+
 // Panels of all experts as one range: its expert, first row and number of rows.
 struct PanelPlace {
     size_t expert, row, rows;
@@ -51,36 +76,6 @@ constexpr PanelPlace place_panel(size_t panel, size_t panels_per_expert, size_t 
     const size_t row = panel % panels_per_expert * cpu::kPanelRows;
     return {panel / panels_per_expert, row, n - row < cpu::kPanelRows ? n - row : cpu::kPanelRows};
 }
-
-// Runs body(thread, panel) for every panel: a contiguous range on each of the context's threads.
-inline uint32_t panel_threads(const nybl_context *ctx, size_t panels) noexcept {
-    return static_cast<uint32_t>(std::min<size_t>(ctx->pool.n_threads(), panels));
-}
-template <class Body>
-void for_each_panel(nybl_context *ctx, size_t panels, const Body &body) noexcept {
-    const uint32_t threads = panel_threads(ctx, panels);
-    parallel_for(ctx, threads, [&](uint32_t thread) {
-        const Range range = share(panels, thread, threads);
-        for (size_t panel = range.begin; panel < range.end; ++panel)
-            body(thread, panel);
-    });
-}
-
-// Where the first invalid block is, over rows in ascending order.
-class FirstInvalid {
-  public:
-    void report(size_t row) noexcept { // from any thread
-        size_t seen = row_.load(std::memory_order_relaxed);
-        while (row < seen && !row_.compare_exchange_weak(seen, row, std::memory_order_relaxed)) {
-        }
-    }
-    bool found() const noexcept { return row_.load(std::memory_order_relaxed) != kNone; }
-    size_t row() const noexcept { return row_.load(std::memory_order_relaxed); }
-
-  private:
-    static constexpr size_t kNone = SIZE_MAX;
-    std::atomic<size_t> row_{kNone};
-};
 
 // Fails with "expert 2, row 3, block 17: scale d is not finite" for the first bad block of a row that has
 // one.

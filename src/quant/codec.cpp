@@ -1,7 +1,7 @@
 // Row loops of the codecs, and the checks that keep a refused source from touching the destination.
 #include "quant/codec.h"
 
-#include "base/fp_environment.h"
+#include "base/float_environment.h"
 #include "base/half.h"
 #include "base/status.h"
 
@@ -78,7 +78,7 @@ nybl_status check_importance(uint64_t k, const float *importance, const float **
 
 nybl_status check_source(const Format &format, nybl_level level, RowRange rows, uint64_t k, SourceRows src,
                          const float *importance) noexcept {
-    const DefaultFpEnvironment environment;
+    const FloatEnvironment environment;
     for (uint64_t row = rows.begin; row < rows.end; ++row)
         for (size_t b = 0; b < blocks_per_row(format, k); ++b) {
             const size_t first = b * format.block_size;
@@ -92,7 +92,7 @@ nybl_status check_source(const Format &format, nybl_level level, RowRange rows, 
 
 void quantize_rows(const Format &format, nybl_level level, RowRange rows, uint64_t k, SourceRows src,
                    const float *importance, EncodedRows dst) noexcept {
-    const DefaultFpEnvironment environment;
+    const FloatEnvironment environment;
     const size_t blocks = blocks_per_row(format, k),
                  stride = stride_or(dst.stride, blocks * format.block_bytes);
     for (uint64_t row = rows.begin; row < rows.end; ++row)
@@ -101,7 +101,7 @@ void quantize_rows(const Format &format, nybl_level level, RowRange rows, uint64
 
 void dequantize_rows(const Format &format, RowRange rows, uint64_t k, BlockRows src, float *dst,
                      size_t dst_stride) noexcept {
-    const DefaultFpEnvironment environment;
+    const FloatEnvironment environment;
     const size_t blocks = blocks_per_row(format, k),
                  stride = stride_or(src.stride, blocks * format.block_bytes);
     const size_t out_stride = stride_or(dst_stride, static_cast<size_t>(k) * sizeof(float));
