@@ -9,7 +9,6 @@ target_include_directories(nybl_headers INTERFACE
 # A program in C that links the static library needs the C++ runtime by name: its own linker driver does not add it.
 set(nybl_cxx_runtime ${CMAKE_CXX_IMPLICIT_LINK_LIBRARIES})
 list(REMOVE_ITEM nybl_cxx_runtime ${CMAKE_C_IMPLICIT_LINK_LIBRARIES})
-list(APPEND nybl_cxx_runtime m)
 
 function(nybl_make_library target kind)
     add_library(${target} ${kind} $<TARGET_OBJECTS:nybl_core>)
@@ -29,10 +28,9 @@ if(BUILD_SHARED_LIBS)
     target_link_libraries(nybl PRIVATE $<BUILD_INTERFACE:nybl_hardening>)
     # Own calls stay inside: a second build of the library in one process must not answer for this one.
     target_link_options(nybl PRIVATE LINKER:--version-script=${nybl_map} LINKER:-Bsymbolic-functions)
-    set(nybl_archive nybl_static)
+    target_link_libraries(nybl_static PRIVATE ${nybl_cxx_runtime})
 else()
     nybl_make_library(nybl STATIC)
     add_library(nybl::nybl_static ALIAS nybl)
-    set(nybl_archive nybl)
+    target_link_libraries(nybl PRIVATE ${nybl_cxx_runtime})
 endif()
-target_link_libraries(${nybl_archive} PRIVATE ${nybl_cxx_runtime})

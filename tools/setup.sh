@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2034,SC2154,SC2016
 # What ./dev needs on the machine: distribution packages, Catch2 v3, the Python environment. Sourced by ./dev.
 # Everything here first looks whether the thing is already there, so that a second run is quick and works offline.
 
@@ -23,7 +24,8 @@ run_logged() {
 # Distribution packages, as "package" or "package:command" where a command from elsewhere serves as well.
 packages_build=(cmake:cmake ninja-build:ninja g++:g++ pkg-config:pkg-config libxbyak-dev)
 packages_bench=(libbenchmark-dev libcli11-dev libfmt-dev python3:python3 python3-venv)
-packages_test=(binutils:objdump lz4:lz4 xz-utils:xz python3:python3 python3-venv qemu-user:qemu-x86_64 clang-format-14:clang-format-14)
+packages_test=(binutils:objdump python3:python3 python3-venv lz4:lz4 xz-utils:xz
+    qemu-user:qemu-x86_64 clang-format-14:clang-format-14)
 
 package_present() {
     local package=${1%%:*} command=""
@@ -39,7 +41,7 @@ package_present() {
 ensure_packages() {
     local entry missing=() sudo=()
     for entry in "$@"; do
-        package_present "$entry" || missing+=("${entry%%:*}")
+        package_present "$entry" || [[ " ${missing[*]} " == *" ${entry%%:*} "* ]] || missing+=("${entry%%:*}")
     done
     ((${#missing[@]})) || return 0
     command -v apt-get >/dev/null || die "this needs what Debian calls: ${missing[*]} (there is no apt-get here to install it with)"
@@ -48,7 +50,7 @@ ensure_packages() {
             sudo=(sudo -n)
         else
             printf 'dev: packages are missing and this user may not install them. Run:\n\n' >&2
-            printf '    sudo apt-get install --no-install-recommends %s\n\n' "${missing[*]}" >&2
+            printf '    sudo apt-get update && sudo apt-get install --no-install-recommends %s\n\n' "${missing[*]}" >&2
             exit 1
         fi
     fi
@@ -101,13 +103,14 @@ download_catch2() (
     set -e
     codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
     mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v security | head -n 1)
+    [[ -n $mirror ]] || { echo "apt names no package source here"; exit 1; }
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
     mkdir -p "$work/lists/partial" "$work/cache/archives/partial"
     : >"$work/status"
     cat >"$work/backports.sources" <<END
 Types: deb
-URIs: ${mirror:-http://deb.debian.org/debian}
+URIs: $mirror
 Suites: $codename-backports
 Components: main
 Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# What is agreed about the source text itself: formatting, file sizes, an opening comment, a README that shows real code.
+source "$NYBL_SOURCE_DIR/tests/script.sh"
+cd "$NYBL_SOURCE_DIR" || exit 1
+
+# An archive of the sources has no index: then every file of the folders that hold ours.
+sources() {
+    git ls-files -- "$@" 2>/dev/null || find capi src include tests benchmarks examples tools -type f
+}
+mapfile -t code < <(sources | grep -E '\.(cpp|hpp|c|h)$')
+
+formatted() { clang-format-14 --dry-run -Werror "${code[@]}" 2>&1 | grep -E 'error:' | cut -d: -f1 | sort | uniq -c; }
+
+all_formatted() {
+    local bad
+    bad=$(formatted)
+    [[ -z $bad ]] || because "not as .clang-format says (./dev format mends it): $(awk '{print $2}' <<<"$bad" | tr '\n' ' ')"
+}
+
+short_files() {
+    local long
+    long=$(wc -l "${code[@]}" tests/*.py tools/*.sh dev | awk '$1 > 500 && $2 != "total" { print $2 " (" $1 ")" }')
+    [[ -z $long ]] || because "over 500 lines: $long"
+}
+
+opening_comments() {
+    local file bad=()
+    for file in "${code[@]}"; do
+        [[ $(head -c 2 "$file") =~ ^(//|/\*)$ ]] || bad+=("$file")
+    done
+    ((${#bad[@]} == 0)) || because "no opening comment: ${bad[*]}"
+}
+
+# The C block of the README is the example that is built and run.
+readme_example() {
+    awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' README.md >"$scratch/readme.c"
+    diff "$scratch/readme.c" examples/matmul.c || because "README.md shows other code than examples/matmul.c"
+}
+
+one_way() {
+    local upward
+    upward=$(grep -nE '#include "(cpu|gpu|dispatch|capi)/' -r src/base src/quant
+        grep -nE '#include "(dispatch|capi)/' -r src/cpu
+        grep -nE '#include "capi/' -r src/dispatch)
+    [[ -z $upward ]] || because "an include against the order capi, dispatch, cpu, quant, base: $upward"
+}
+
+links_resolve() {
+    local file link broken=()
+    for file in *.md docs/*.md; do
+        while read -r link; do
+            [[ -e $(dirname "$file")/${link%%#*} ]] || broken+=("$file: $link")
+        done < <(grep -oE '\]\([^)#:]+(#[^)]*)?\)' "$file" | sed 's/^](//; s/)$//')
+    done
+    ((${#broken[@]} == 0)) || because "broken links: ${broken[*]}"
+}
+
+check "the sources are formatted" all_formatted
+check "no file is over 500 lines" short_files
+check "every source opens with a comment" opening_comments
+check "the README shows the example that is tested" readme_example
+check "links between documents resolve" links_resolve
+check "dependencies run one way" one_way
+finish

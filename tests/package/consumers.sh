@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Projects that use nybl the ways a host would: find_package from a moved prefix, add_subdirectory, pkg-config.
+source "$NYBL_SOURCE_DIR/tests/script.sh"
+here=$NYBL_SOURCE_DIR/tests/package
+example=$NYBL_SOURCE_DIR/examples/matmul.c
+prefix=$scratch/moved
+unset CFLAGS CXXFLAGS LDFLAGS
+
+install_and_move() {
+    cmake --install "$NYBL_BUILD_DIR" --prefix "$scratch/first" && mv "$scratch/first" "$prefix"
+}
+
+# consumer NAME [CMAKE ARGUMENTS]: configures and builds the project in that folder.
+consumer() {
+    local name=$1
+    shift
+    cmake -G Ninja -S "$here/$name" -B "$scratch/$name" -DCMAKE_BUILD_TYPE=Release "-DNYBL_EXAMPLE=$example" "$@" &&
+        cmake --build "$scratch/$name" --parallel "${NYBL_JOBS:-2}"
+}
+
+c_only() { consumer c_only "-DCMAKE_PREFIX_PATH=$prefix"; }
+
+# runs PROGRAM WANTED: the program works, and is linked with the shared library or not.
+runs() {
+    "$1" || return 1
+    local linked=static
+    ldd "$1" | grep -q libnybl && linked=shared
+    [[ $linked == "$2" ]] || because "$1 is linked $linked, not $2"
+}
+
+no_source_paths() {
+    ! grep -rlF -e "$NYBL_SOURCE_DIR" -e "$NYBL_BUILD_DIR" -e "$scratch/first" "$prefix/lib" "$prefix/include" --include='*.cmake' \
+        --include='*.pc' --include='*.h*' || because "an installed file names the folder it was built or first installed in"
+}
+
+export PKG_CONFIG_PATH
+PKG_CONFIG_PATH=""
+
+with_pkg_config() {
+    cc -std=c99 -Wall -Wextra -Wpedantic -Werror "$example" -o "$scratch/pc_shared" $(pkg-config --cflags --libs nybl) &&
+        LD_LIBRARY_PATH=$libdir runs "$scratch/pc_shared" shared
+}
+
+with_pkg_config_static() {
+    rm "$libdir"/libnybl.so*
+    cc -std=c99 "$example" -o "$scratch/pc_static" $(pkg-config --static --cflags --libs nybl) && runs "$scratch/pc_static" static
+}
+
+subdirectory() {
+    consumer subdirectory "-DNYBL_SOURCE_DIR=$NYBL_SOURCE_DIR" || return 1
+    runs "$scratch/subdirectory/app" static || return 1
+    local leaked
+    leaked=$(find "$scratch/subdirectory" -name 'nybl_test*' -o -name 'nybl-bench')
+    [[ -z $leaked ]] || because "the host project builds our own programs too: $leaked"
+}
+
+check "installs" install_and_move
+libdir=$(dirname "$(find "$prefix" -name 'libnybl.a')")
+PKG_CONFIG_PATH=$libdir/pkgconfig
+check "installed files name no build folder" no_source_paths
+check "a C-only project finds the package in a moved prefix" c_only
+check "a C program runs with the shared library" runs "$scratch/c_only/app_shared" shared
+check "a C program runs with the static library" runs "$scratch/c_only/app_static" static
+check "a C++ project finds the package twice" consumer cxx_twice "-DCMAKE_PREFIX_PATH=$prefix"
+check "a C++ program runs with nybl.hpp" runs "$scratch/cxx_twice/app" shared
+check "pkg-config, shared" with_pkg_config
+check "pkg-config, static" with_pkg_config_static
+check "add_subdirectory in a C-only project" subdirectory
+finish
