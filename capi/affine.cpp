@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "checks.h"
+#include "quant/codec.h"
 #include "context.h"
 
 namespace nybl::capi {
@@ -91,7 +92,7 @@ nybl_status run_export(nybl_format format, uint64_t n, uint64_t k, const void *s
     if (const nybl_status status = make_plan(format, n, k, desc, &plan); status != NYBL_OK)
         return status;
     size_t row_bytes = 0, stride = 0;
-    if (const nybl_status status = get_row_bytes(*plan.format, k, &row_bytes); status != NYBL_OK)
+    if (const nybl_status status = quant::row_bytes(*plan.format, k, &row_bytes); status != NYBL_OK)
         return status;
     if (const nybl_status status =
             resolve_stride(given_stride, row_bytes, row_bytes, 1, "src_stride", &stride);
