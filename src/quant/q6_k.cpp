@@ -76,25 +76,55 @@ float refit_factor(const float *x, const float *w, const int8_t *scales, float d
     return cc > 0 ? round_to_f16(static_cast<float>(xc / cc)) : d;
 }
 
-// The 8-bit scales nearest to the wanted ones and their neighbours: the best by decoded error, whose sum is
-// returned.
-double choose_scales(const float *x, const float *w, const float *wanted, float d, int8_t *scales) noexcept {
-    double total = 0;
+// A factor, its scales, and the error of what they decode to.
+struct Choice {
+    float d;
+    int8_t scales[kSubGroups];
+    double error;
+};
+
+// For a factor the best of the 8-bit scales nearest to the wanted ones and their neighbours.
+Choice choose_scales(const float *x, const float *w, const float *wanted, float d) noexcept {
+    Choice choice{d, {}, 0};
     for (size_t g = 0; g < kSubGroups; ++g) {
         const SubGroupSearch fit(x + kSubGroup * g, w + kSubGroup * g);
         const float ratio = std::min(std::max(wanted[g] * reciprocal_or_zero(d), -128.0f), 127.0f);
-        const int middle = round_half_even(ratio);
+        const int middle = round_half_even(ratio), first = std::max(-128, middle - 1);
         float best = 0;
-        for (int s = std::max(-128, middle - 1); s <= std::min(127, middle + 1); ++s) {
+        for (int s = first; s <= std::min(127, middle + 1); ++s) {
             const float e = fit.error(d * static_cast<float>(s));
-            if (s == std::max(-128, middle - 1) || e < best) {
+            if (s == first || e < best) {
                 best = e;
-                scales[g] = static_cast<int8_t>(s);
+                choice.scales[g] = static_cast<int8_t>(s);
             }
         }
-        total += best;
+        choice.error += best;
     }
-    return total;
+    return choice;
+}
+
+// Several factors near the largest wanted scale / 128 compete, then the best is refined.
+Choice choose_factor(const float *x, const float *w, const float *wanted, Effort effort) noexcept {
+    const float largest = extreme(wanted, kSubGroups);
+    Choice best{};
+    for (int less = 0; less < effort.candidates; ++less) {
+        float d = round_to_f16(largest / static_cast<float>(less - 128));
+        if (d == 0) // too small for a factor of its own: the smallest one there is
+            d = 0x1p-24f;
+        const Choice other = choose_scales(x, w, wanted, d);
+        if (less == 0 || other.error < best.error)
+            best = other;
+    }
+    for (int round = 0; round < effort.rounds; ++round) {
+        const float d = refit_factor(x, w, best.scales, best.d);
+        if (d == 0 || !f32_is_finite(d))
+            break;
+        const Choice other = choose_scales(x, w, wanted, d);
+        if (!(other.error < best.error))
+            break;
+        best = other;
+    }
+    return best;
 }
 
 bool BlockQ6_K::encode(nybl_level level, const float *x, const float *importance, uint8_t *dst) {
@@ -109,29 +139,13 @@ bool BlockQ6_K::encode(nybl_level level, const float *x, const float *importance
         wanted[g] = fit.search(extreme(x + kSubGroup * g, kSubGroup) / Codebook::kFirst, effort(level),
                                [](float scale) { return scale; });
     }
-    float d = round_to_f16(extreme(wanted, kSubGroups) / -128.0f);
-    if (d == 0) // too small for a factor of its own: the smallest one there is
-        d = 0x1p-24f;
-    int8_t scales[kSubGroups];
-    double error = choose_scales(x, w, wanted, d, scales);
-    for (int round = 0; round < effort(level).rounds; ++round) {
-        int8_t other[kSubGroups];
-        const float refitted = refit_factor(x, w, scales, d);
-        if (refitted == 0 || !f32_is_finite(refitted))
-            break;
-        const double e = choose_scales(x, w, wanted, refitted, other);
-        if (!(e < error))
-            break;
-        error = e;
-        d = refitted;
-        std::copy(other, other + kSubGroups, scales);
-    }
+    const Choice best = choose_factor(x, w, wanted, effort(level));
     uint8_t codes[kSize];
     for (size_t e = 0; e < kSize; ++e)
-        codes[e] = Codebook::code(x[e] * reciprocal_or_zero(d * static_cast<float>(scales[e / kSubGroup])));
+        codes[e] = Codebook::code(x[e] * reciprocal_or_zero(best.d * static_cast<float>(best.scales[e / kSubGroup])));
     pack_codes(codes, dst);
-    std::memcpy(dst + kScales, scales, sizeof scales);
-    store_f16(dst + kScale, d);
+    std::memcpy(dst + kScales, best.scales, sizeof best.scales);
+    store_f16(dst + kScale, best.d);
     return true;
 }
 
