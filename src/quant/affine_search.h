@@ -18,6 +18,9 @@ struct Affine {
 
 template <int top>
 class AffineSearch {
+    // The starts span this many codes on each side of the plain scale.
+    static constexpr float kStretch = 1.2f;
+
   public:
     AffineSearch(const float *x, const float *weights) noexcept
         : x_(x), w_(weights), range_(range(x, kGroup)) {}
@@ -45,31 +48,70 @@ class AffineSearch {
             out[i] = static_cast<uint8_t>(nearest((x_[i] - a.min) * inverse));
     }
 
-    // The unrounded optimum; min_limit is the largest minimum allowed (0 for the K formats, infinity for
-    // others).
-    Affine search(Effort effort, float min_limit) const noexcept {
+    // The best of what `polish` makes of the fits found (the form in which they will be stored, or they
+    // themselves), judged by its own error, starting from `best`. min_limit is the largest minimum allowed: 0
+    // for the K formats.
+    template <class Polish>
+    Affine search(Affine best, Effort effort, float min_limit, Polish polish) const noexcept {
         const float low = std::min(range_.min, min_limit), width = range_.max - low;
-        Affine best{width / static_cast<float>(top), low};
         float best_error = error(best);
-        const auto consider = [&](float inverse, float min) {
-            if (!f32_is_finite(inverse))
-                return false;
-            const Affine a = refit(inverse, min, min_limit);
-            const float e = error(a);
-            if (!(e < best_error))
-                return false;
-            best_error = e;
-            best = a;
-            return true;
+        // From each start, rounding and refitting take turns while that helps: the error has many valleys,
+        // the more so where importance is uneven.
+        const auto descend = [&](float inverse, float min) {
+            float last = std::numeric_limits<float>::infinity();
+            for (int turn = 0; turn <= effort.rounds && f32_is_finite(inverse); ++turn) {
+                const Affine a = refit(inverse, min, min_limit);
+                const float e = error(a);
+                if (e < best_error) {
+                    const Affine polished = polish(a);
+                    const float polished_error = error(polished);
+                    if (polished_error < best_error) {
+                        best_error = polished_error;
+                        best = polished;
+                    }
+                }
+                if (!(e < last))
+                    return;
+                last = e;
+                inverse = reciprocal_or_zero(a.scale);
+                min = a.min;
+            }
         };
-        for (int step = -effort.candidates; step <= effort.candidates; ++step)
-            consider(
-                (static_cast<float>(top) + static_cast<float>(step) / static_cast<float>(effort.candidates)) /
-                    width,
-                low);
-        for (int round = 0; round < effort.rounds; ++round)
-            if (!consider(reciprocal_or_zero(best.scale), best.min))
-                break;
+        for (int step = -effort.candidates; step <= effort.candidates; ++step) {
+            const float stretch = kStretch * static_cast<float>(step) / static_cast<float>(effort.candidates);
+            const float inverse = (static_cast<float>(top) + stretch) / width;
+            descend(inverse, low);
+            // An outlier at the top leaves the others fewer than two codes: the best minimum is then in their
+            // midst.
+            descend(inverse, low + 0.5f * width / static_cast<float>(top));
+        }
+        return best;
+    }
+
+    // For the K formats, which quantise the fits of their groups together.
+    Affine search_unrounded(Effort effort) const noexcept {
+        const float low = std::min(range_.min, 0.0f);
+        return search({(range_.max - low) / static_cast<float>(top), low}, effort, 0.0f,
+                      [](Affine a) { return a; });
+    }
+
+    // The nearest pair of f16 values: rounding the minimum can cost more than a step of the codes, so its
+    // neighbours compete, each with a scale of its own.
+    Affine to_f16(Affine a) const noexcept {
+        Affine best{round_to_f16(a.scale), round_to_f16(a.min)};
+        float best_error = std::numeric_limits<float>::infinity();
+        const uint16_t middle = f32_to_f16(a.min);
+        for (int offset = -1; offset <= 1; ++offset) {
+            const auto bits = static_cast<uint16_t>(middle + offset);
+            const float min = f16_to_f32(bits), scale = round_to_f16(refit_scale(a.scale, min));
+            if (!f16_is_finite(bits) || !f32_is_finite(scale))
+                continue;
+            const float e = error({scale, min});
+            if (e < best_error) {
+                best_error = e;
+                best = {scale, min};
+            }
+        }
         return best;
     }
 
@@ -128,26 +170,9 @@ bool encode_affine_searched(const float *x, const float *importance, nybl_level 
         return false;
     const BlockWeights<kGroup> weights(importance);
     const AffineSearch<top> fit(x, weights.data());
-    const Affine free = fit.search(effort(level), std::numeric_limits<float>::infinity());
-    Affine best{load_f16(d_out), load_f16(m_out)};
-    float best_error = fit.error(best);
-    // Rounding the minimum to f16 can cost more than a step of the codes: its neighbours compete, each with
-    // its own scale.
-    const uint16_t middle = f32_to_f16(free.min);
-    for (int offset = -1; offset <= 1; ++offset) {
-        const auto bits = static_cast<uint16_t>(middle + offset);
-        if (!f16_is_finite(bits))
-            continue;
-        const float min = f16_to_f32(bits);
-        const float scale = round_to_f16(fit.refit_scale(free.scale, min));
-        if (!f32_is_finite(scale))
-            continue;
-        const float e = fit.error({scale, min});
-        if (e < best_error) {
-            best_error = e;
-            best = {scale, min};
-        }
-    }
+    const Affine best =
+        fit.search({load_f16(d_out), load_f16(m_out)}, effort(level), std::numeric_limits<float>::infinity(),
+                   [&](Affine a) { return fit.to_f16(a); });
     store_f16(d_out, best.scale);
     store_f16(m_out, best.min);
     fit.codes(best, codes);

@@ -46,11 +46,11 @@ constexpr Effort effort(nybl_level level) noexcept {
     switch (level) {
     case NYBL_LEVEL_PLAIN:
     case NYBL_LEVEL_FAST:
-        return {5, 1};
+        return {3, 1};
     case NYBL_LEVEL_BEST:
-        return {24, 4};
+        return {20, 4};
     default:
-        return {10, 2};
+        return {8, 2};
     }
 }
 

@@ -32,7 +32,7 @@ class KEncoder {
         Affine fits[kGroups];
         float largest_scale = 0, largest_min = 0;
         for (size_t i = 0; i < kGroups; ++i) {
-            fits[i] = group(i).search(effort_, 0.0f);
+            fits[i] = group(i).search_unrounded(effort_);
             largest_scale = std::max(largest_scale, fits[i].scale);
             largest_min = std::max(largest_min, -fits[i].min);
         }

@@ -142,7 +142,8 @@ bool BlockQ6_K::encode(nybl_level level, const float *x, const float *importance
     const Choice best = choose_factor(x, w, wanted, effort(level));
     uint8_t codes[kSize];
     for (size_t e = 0; e < kSize; ++e)
-        codes[e] = Codebook::code(x[e] * reciprocal_or_zero(best.d * static_cast<float>(best.scales[e / kSubGroup])));
+        codes[e] = Codebook::code(
+            x[e] * reciprocal_or_zero(best.d * static_cast<float>(best.scales[e / kSubGroup])));
     pack_codes(codes, dst);
     std::memcpy(dst + kScales, best.scales, sizeof best.scales);
     store_f16(dst + kScale, best.d);

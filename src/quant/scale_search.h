@@ -65,21 +65,24 @@ class ScaleSearch {
         const float top = extreme(x_, n);
         best = store(best);
         float best_error = error(best);
+        // Below this a difference is rounding: the earlier candidate, nearer to the plain scale, stays.
+        const float noise = 1e-10f * energy();
         const auto consider = [&](float inverse) {
             if (!f32_is_finite(inverse))
                 return;
             const float scale = store(refit(inverse));
             const float e = f32_is_finite(scale) ? error(scale) : best_error;
-            if (e < best_error) {
+            if (e < best_error - noise) {
                 best_error = e;
                 best = scale;
             }
         };
-        for (int step = -effort.candidates; step <= effort.candidates; ++step) {
-            const float stretch =
-                1.0f + 0.15f * static_cast<float>(step) / static_cast<float>(effort.candidates);
-            consider(Codebook::kFirst * stretch / top);
-            consider(Codebook::kLast * stretch / top);
+        for (int step = 0; step <= effort.candidates; ++step) {
+            const float stretch = 0.15f * static_cast<float>(step) / static_cast<float>(effort.candidates);
+            for (const float end : {Codebook::kFirst, Codebook::kLast}) {
+                consider(end * (1.0f + stretch) / top);
+                consider(end * (1.0f - stretch) / top);
+            }
         }
         for (int round = 0; round < effort.rounds; ++round)
             consider(reciprocal_or_zero(best));
@@ -87,6 +90,14 @@ class ScaleSearch {
     }
 
   private:
+    float energy() const noexcept {
+        float lane[4] = {};
+        for (size_t i = 0; i < n; i += 4)
+            for (size_t l = 0; l < 4; ++l)
+                lane[l] += w_[i + l] * x_[i + l] * x_[i + l];
+        return sum_lanes(lane);
+    }
+
     const float *x_, *w_;
 };
 

@@ -63,7 +63,7 @@ TEST_CASE("dequantised golden blocks equal the golden values bit for bit", "[gol
                 const std::string name = distribution + "." + named.name + variant;
                 INFO(name);
                 const golden::Tensor &blocks = golden::tensor(name);
-                REQUIRE(blocks.format == named.id);
+                REQUIRE(static_cast<int>(blocks.format) == named.id);
                 const std::vector<float> values =
                     dequantize(*find_format(named.id), blocks.data, blocks.rows, blocks.k);
                 const std::vector<uint64_t> hashes = golden::tensor(name + ".deq").hashes();
