@@ -1,0 +1,280 @@
+// vec_dot over blocks of 32: two blocks share a ymm, four share the conversion of their headers.
+//
+// For each format the bytes of a block: Q4_0, IQ4_NL f16 d, qs[16]; Q4_1 f16 d, f16 m, qs[16]; Q5_1 f16 d,
+// f16 m, u32 qh, qs[16]; Q8_0 f16 d, q[32]; Q8_1 f16 d, f16 s, q[32].
+#include "cpu/jit/vec_dot_generator.h"
+
+#include <algorithm>
+
+namespace nybl::cpu::jit {
+namespace {
+
+constexpr int kGroup = 4;           // blocks whose headers are converted together
+constexpr int kUnrolled = 8;        // blocks per step of the main loop
+constexpr uint8_t kTableBias = 128; // vpdpbusd takes the table unsigned
+
+// The values of IQ4_NL codes.
+constexpr int8_t kTable[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+
+} // namespace
+
+VecDot32::VecDot32(const KernelKey &key, Abi abi)
+    : VecDotGenerator(key, abi), has_min_(key.format == NYBL_Q4_1 || key.format == NYBL_Q5_1),
+      table_(key.format == NYBL_IQ4_NL), offset_(key.format == NYBL_Q4_0), fifth_(key.format == NYBL_Q5_1),
+      w_bytes_(16 + (has_min_ ? 4 : 2) + (fifth_ ? 4 : 0)), w_quants_(w_bytes_ - 16),
+      a_bytes_(has_min_ ? 36 : 34), a_quants_(has_min_ ? 4 : 2) {}
+
+// r8 weights, r9 activations, r10 blocks left; rax, rcx for headers
+// ymm0   acc: lanes 0..3 even blocks, 4..7 odd ones
+// ymm1   minimums of blocks 0..3 (mod 4) in lanes 1, 3, 5, 7
+// ymm2   scales of blocks 0, 1: four lanes each;  ymm3 of blocks 2, 3
+// ymm4   low codes      ymm6  their activations
+// ymm5   high codes     ymm7  their activations
+// ymm8 .. ymm10  temporaries
+// ymm11  8 (Q4_0), the table (IQ4_NL) or the order of fifth bits (Q5_1)
+// ymm12, ymm13  which scale goes to which lane
+// ymm14  16-bit ones (AVX2), 128 (IQ4_NL on VNNI);  ymm15  nibble mask
+void VecDot32::emit() {
+    open_frame({.saved = 0, .vectors = 16, .stack = 0});
+    mov(w, ptr[args]);
+    mov(a, ptr[args + 8]);
+    mov(blocks, ptr[args + 16]);
+    vxorps(ymm0, ymm0, ymm0);
+    vxorps(ymm1, ymm1, ymm1);
+    vmovdqa(ymm15, ptr[rip + broadcast_u8(0x0F)]);
+    if (!vnni()) {
+        vmovdqa(ymm14, ptr[rip + broadcast_u16(1)]);
+    } else if (table_) {
+        vmovdqa(ymm14, ptr[rip + broadcast_u8(kTableBias)]);
+    }
+    if (offset_) {
+        vmovdqa(ymm11, ptr[rip + broadcast_u8(8)]);
+    } else if (table_) {
+        uint8_t table[16];
+        for (size_t i = 0; i < 16; ++i) {
+            table[i] = static_cast<uint8_t>(kTable[i] + (vnni() ? kTableBias : 0));
+        }
+        vmovdqa(ymm11, ptr[rip + broadcast_16(table)]);
+    }
+    uint8_t lanes[64]; // two index vectors: products lie in every lane, or in every other one beside minimums
+    for (uint8_t i = 0; i < 16; ++i) {
+        lanes[4 * i] = static_cast<uint8_t>(i / 4 * (has_min_ ? 2 : 1));
+        lanes[4 * i + 1] = lanes[4 * i + 2] = lanes[4 * i + 3] = 0;
+    }
+    lea(rax, ptr[rip + constant(lanes)]);
+    vmovdqa(ymm12, ptr[rax]);
+    vmovdqa(ymm13, ptr[rax + 32]);
+
+    Xbyak::Label loop, rest, tails[kGroup], end;
+    sub(blocks, kUnrolled);
+    jb(rest);
+    align(32);
+    L(loop);
+    prefetch_weights(kUnrolled * w_bytes_);
+    for (int i = 0; i < kUnrolled / kGroup; ++i) {
+        emit_group(kGroup);
+    }
+    sub(blocks, kUnrolled);
+    jae(loop);
+    L(rest);
+    add(blocks, kUnrolled - kGroup); // left after one more group
+    jnc(tails[0]);
+    emit_group(kGroup);
+    sub(blocks, kGroup);
+    L(tails[0]);
+    add(blocks, kGroup);
+    jz(end);
+    cmp(blocks, 2);
+    jb(tails[1]);
+    je(tails[2]);
+    emit_group(3);
+    jmp(end);
+    L(tails[2]);
+    emit_group(2);
+    jmp(end);
+    L(tails[1]);
+    emit_group(1);
+    L(end);
+
+    reduce_lanes();
+    if (has_min_) {
+        vextractf128(xmm2, ymm1, 1);
+        vaddps(xmm1, xmm1, xmm2);
+        vmovhlps(xmm2, xmm1, xmm1);
+        vaddps(xmm1, xmm1, xmm2);
+        vmovshdup(xmm1, xmm1);
+        vaddss(xmm0, xmm0, xmm1);
+    }
+    mov(rax, ptr[args + 24]);
+    vmovss(ptr[rax], xmm0);
+    close_frame();
+}
+
+// The next `count` blocks, the first of them a multiple of four from the start. Lanes of blocks that are not
+// there get 0 * 0.
+void VecDot32::emit_group(int count) {
+    emit_scales(count);
+    emit_pair(0, count >= 2, ymm2);
+    if (count > 2) {
+        emit_pair(1, count == 4, ymm3);
+    }
+    if (count == kGroup) {
+        add(w, kGroup * w_bytes_);
+        add(a, kGroup * a_bytes_);
+    }
+}
+
+void VecDot32::emit_scales(int count) {
+    if (has_min_) {
+        gather_pairs(xmm4, w, w_bytes_, count);
+        gather_pairs(xmm5, a, a_bytes_, count);
+        vcvtph2ps(ymm4, xmm4); // d m d m d m d m
+        vcvtph2ps(ymm5, xmm5); // d s d s d s d s
+        vfmadd231ps(ymm1, ymm4, ymm5);
+        vmulps(ymm4, ymm4, ymm5);
+    } else {
+        gather_halves(xmm4, w, w_bytes_, count);
+        gather_halves(xmm5, a, a_bytes_, count);
+        vcvtph2ps(xmm4, xmm4);
+        vcvtph2ps(xmm5, xmm5);
+        vmulps(xmm4, xmm4, xmm5);
+    }
+    vpermps(ymm2, ymm12, ymm4);
+    if (count > 2) {
+        vpermps(ymm3, ymm13, ymm4);
+    }
+}
+
+// The f16 at the start of each block. Built in general registers, since the vector ones are the scarcer: a
+// load of four bytes ends in the next block's header, a load of two replaces its lower half.
+void VecDot32::gather_halves(const Xbyak::Xmm &to, const Xbyak::Reg64 &base, int stride, int count) {
+    const auto two = [&](const Xbyak::Reg32 &wide, const Xbyak::Reg16 &half, int first, bool both) {
+        if (both) {
+            mov(wide, ptr[base + (first + 1) * stride - 2]);
+            mov(half, ptr[base + first * stride]);
+        } else {
+            movzx(wide, word[base + first * stride]);
+        }
+    };
+    two(eax, ax, 0, count >= 2);
+    if (count <= 2) {
+        vmovd(to, eax);
+        return;
+    }
+    two(ecx, cx, 2, count == 4);
+    shl(rcx, 32);
+    or_(rax, rcx);
+    vmovq(to, rax);
+}
+
+// The two f16 at the start of each block.
+void VecDot32::gather_pairs(const Xbyak::Xmm &to, const Xbyak::Reg64 &base, int stride, int count) {
+    vmovd(to, ptr[base]);
+    for (int i = 1; i < count; ++i) {
+        vpinsrd(to, to, ptr[base + i * stride], static_cast<uint8_t>(i));
+    }
+}
+
+// 16 bytes from each of two blocks; zeros for a second one that is not there.
+void VecDot32::load_two(const Xbyak::Ymm &to, const Xbyak::Reg64 &base, int first, int second, bool both) {
+    vmovdqu(Xbyak::Xmm(to.getIdx()), ptr[base + first]);
+    if (both) {
+        vinserti128(to, to, ptr[base + second], 1);
+    }
+}
+
+// Blocks 2 pair and 2 pair + 1 of the group: acc += scale * dot.
+void VecDot32::emit_pair(int pair, bool both, const Xbyak::Ymm &scale) {
+    const int w0 = 2 * pair * w_bytes_, w1 = w0 + w_bytes_;
+    const int a0 = 2 * pair * a_bytes_ + a_quants_, a1 = a0 + a_bytes_;
+    load_two(ymm4, w, w0 + w_quants_, w1 + w_quants_, both);
+    vpsrlw(ymm5, ymm4, 4);
+    vpand(ymm4, ymm4, ymm15);
+    vpand(ymm5, ymm5, ymm15);
+    load_two(ymm6, a, a0, a1, both);
+    load_two(ymm7, a, a0 + 16, a1 + 16, both);
+    if (fifth_) {
+        add_fifth_bits(w0 + 4, w1 + 4, both);
+    }
+    if (table_) {
+        vpshufb(ymm4, ymm11, ymm4);
+        vpshufb(ymm5, ymm11, ymm5);
+    }
+    if (vnni()) {
+        dot_unsigned_vnni();
+    } else if (table_) {
+        dot_table();
+    } else {
+        dot_unsigned();
+    }
+    vcvtdq2ps(ymm8, ymm8);
+    vfmadd231ps(ymm0, ymm8, scale);
+}
+
+// Bit j of a block's qh is bit 4 of its element j: two bytes of it for the low codes, two for the high ones.
+void VecDot32::add_fifth_bits(int first, int second, bool both) {
+    uint8_t order[2][16], bits[16];
+    for (size_t i = 0; i < 16; ++i) {
+        order[0][i] = static_cast<uint8_t>(i / 8);
+        order[1][i] = static_cast<uint8_t>(2 + i / 8);
+        bits[i] = static_cast<uint8_t>(1u << (i % 8));
+    }
+    vmovd(xmm8, ptr[w + first]);
+    if (both) {
+        vmovd(xmm9, ptr[w + second]);
+        vinserti128(ymm8, ymm8, xmm9, 1);
+    }
+    const Xbyak::Ymm codes[] = {ymm4, ymm5};
+    for (int half = 0; half < 2; ++half) {
+        vpshufb(ymm9, ymm8, ptr[rip + broadcast_16(order[half])]);
+        vpand(ymm9, ymm9, ptr[rip + broadcast_16(bits)]);
+        vpcmpeqb(ymm9, ymm9, ptr[rip + broadcast_16(bits)]);
+        vpand(ymm9, ymm9, ptr[rip + broadcast_u8(16)]);
+        vpor(codes[half], codes[half], ymm9);
+    }
+}
+
+// ymm8 = dot of unsigned codes (less 8 each for Q4_0) by vpmaddubsw. Nothing saturates: two products are at
+// most 2 * 31 * 128, and the sums of four still fit 16 bits.
+void VecDot32::dot_unsigned() {
+    vpmaddubsw(ymm8, ymm4, ymm6);
+    vpmaddubsw(ymm9, ymm5, ymm7);
+    vpaddw(ymm8, ymm8, ymm9);
+    if (offset_) {
+        vpmaddubsw(ymm6, ymm11, ymm6);
+        vpmaddubsw(ymm7, ymm11, ymm7);
+        vpsubw(ymm8, ymm8, ymm6);
+        vpsubw(ymm8, ymm8, ymm7);
+    }
+    vpmaddwd(ymm8, ymm8, ymm14);
+}
+
+// ymm8 = the same by vpdpbusd, and table values less their bias.
+void VecDot32::dot_unsigned_vnni() {
+    vpxor(ymm8, ymm8, ymm8);
+    vpdpbusd(ymm8, ymm4, ymm6);
+    vpdpbusd(ymm8, ymm5, ymm7);
+    if (offset_ || table_) {
+        const Xbyak::Ymm &excess = offset_ ? ymm11 : ymm14;
+        vpxor(ymm9, ymm9, ymm9);
+        vpdpbusd(ymm9, excess, ymm6);
+        vpdpbusd(ymm9, excess, ymm7);
+        vpsubd(ymm8, ymm8, ymm9);
+    }
+}
+
+// ymm8 = dot of signed table values. The sign goes to the table value, which is never -128 and so can be
+// negated; |q| = 128 is right as an unsigned byte. Two products are at most 2 * 127 * 128, which fits.
+void VecDot32::dot_table() {
+    vpabsb(ymm8, ymm6);
+    vpabsb(ymm9, ymm7);
+    vpsignb(ymm4, ymm4, ymm6);
+    vpsignb(ymm5, ymm5, ymm7);
+    vpmaddubsw(ymm8, ymm8, ymm4);
+    vpmaddubsw(ymm9, ymm9, ymm5);
+    vpmaddwd(ymm8, ymm8, ymm14);
+    vpmaddwd(ymm9, ymm9, ymm14);
+    vpaddd(ymm8, ymm8, ymm9);
+}
+
+} // namespace nybl::cpu::jit

@@ -1,0 +1,58 @@
+// What the vec_dot generators for blocks of 32 and of 256 share, and the choice between them.
+#include "cpu/jit/vec_dot_generator.h"
+
+#include "base/status.h"
+#include "cpu/isa.h"
+#include "cpu/jit/vec_dot_kernel.h"
+
+namespace nybl::cpu::jit {
+
+VecDotGenerator::VecDotGenerator(const KernelKey &key, Abi abi) : Generator(key, abi) {}
+
+void VecDotGenerator::prefetch_weights(int step) {
+    constexpr int kAhead = 3072, kLine = 64;
+    for (int offset = 0; offset < step; offset += kLine) {
+        prefetcht0(ptr[w + kAhead + offset]);
+    }
+}
+
+void VecDotGenerator::or_masked(const Xbyak::Ymm &to, const Xbyak::Ymm &bits, const Xbyak::Operand &mask) {
+    if (evex()) {
+        constexpr uint8_t kAOrBAndC = 0xF8; // truth table of a | (b & c)
+        vpternlogd(to, bits, mask, kAOrBAndC);
+    } else {
+        vpand(bits, bits, mask);
+        vpor(to, to, bits);
+    }
+}
+
+void VecDotGenerator::reduce_lanes() {
+    vextractf128(xmm2, ymm0, 1);
+    vaddps(xmm0, xmm0, xmm2);
+    vmovhlps(xmm2, xmm0, xmm0);
+    vaddps(xmm0, xmm0, xmm2);
+    vmovshdup(xmm2, xmm0);
+    vaddss(xmm0, xmm0, xmm2);
+}
+
+VecDotKernel vec_dot_kernel(nybl_format format, nybl_isa isa) noexcept {
+    const KernelKey key{KernelKind::VecDot, format, isa};
+    if (isa >= NYBL_ISA_AVX2 && isa <= NYBL_ISA_AVX512_VNNI) {
+        switch (format) {
+        case NYBL_Q4_0:
+        case NYBL_IQ4_NL:
+        case NYBL_Q4_1:
+        case NYBL_Q5_1:
+            return kernel<VecDotKernel>(key, make_generator<VecDot32>);
+        case NYBL_Q4_K:
+        case NYBL_Q5_K:
+            return kernel<VecDotKernel>(key, make_generator<VecDot256>);
+        default:
+            break;
+        }
+    }
+    fail(NYBL_UNSUPPORTED, "there is no generated dot product of blocks named %s", kernel_name(key).text);
+    return nullptr;
+}
+
+} // namespace nybl::cpu::jit

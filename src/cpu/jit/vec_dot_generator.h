@@ -1,0 +1,72 @@
+// The two vec_dot generators, for blocks of 32 and of 256; vec_dot_kernel.h is what callers use.
+#pragma once
+
+#include "cpu/jit/generator.h"
+
+namespace nybl::cpu::jit {
+
+// What both share: the dot of bytes on each instruction set, fifth bits, the loop's registers.
+class VecDotGenerator : public Generator {
+  protected:
+    VecDotGenerator(const KernelKey &key, Abi abi);
+
+    bool vnni() const { return key().isa >= NYBL_ISA_AVX_VNNI; }
+    bool evex() const { return key().isa >= NYBL_ISA_AVX512_VNNI; }
+
+    // Asks for the weight lines that a loop step of `step` bytes will read some steps from now. The distance
+    // runs past the row into the next one, which is what a product reads next; a prefetch never faults.
+    void prefetch_weights(int step);
+    // to |= bits & mask; `bits` is destroyed.
+    void or_masked(const Xbyak::Ymm &to, const Xbyak::Ymm &bits, const Xbyak::Operand &mask);
+    // xmm0 = the tree over the lanes of ymm0; uses xmm2.
+    void reduce_lanes();
+
+    const Xbyak::Reg64 w = r8, a = r9, blocks = r10;
+};
+
+// Q4_0, IQ4_NL with Q8_0; Q4_1, Q5_1 with Q8_1.
+class VecDot32 : public VecDotGenerator {
+  public:
+    explicit VecDot32(const KernelKey &key, Abi abi = kHostAbi);
+
+  protected:
+    void emit() override;
+
+  private:
+    void emit_group(int count);
+    void emit_scales(int count);
+    void gather_halves(const Xbyak::Xmm &to, const Xbyak::Reg64 &base, int stride, int count);
+    void gather_pairs(const Xbyak::Xmm &to, const Xbyak::Reg64 &base, int stride, int count);
+    void load_two(const Xbyak::Ymm &to, const Xbyak::Reg64 &base, int first, int second, bool both);
+    void add_fifth_bits(int first, int second, bool both);
+    void emit_pair(int pair, bool both, const Xbyak::Ymm &scale);
+    void dot_unsigned();
+    void dot_unsigned_vnni();
+    void dot_table();
+
+    const bool has_min_;
+    const bool table_;  // IQ4_NL
+    const bool offset_; // Q4_0: code = nibble - 8
+    const bool fifth_;  // Q5_1
+    const int w_bytes_, w_quants_, a_bytes_, a_quants_;
+};
+
+// Q4_K, Q5_K with Q8_K.
+class VecDot256 : public VecDotGenerator {
+  public:
+    explicit VecDot256(const KernelKey &key, Abi abi = kHostAbi);
+
+  protected:
+    void emit() override;
+
+  private:
+    void unpack_scales();
+    void add_minimums();
+    void add_sub_blocks(int c);
+    void add_fifth_bit(const Xbyak::Ymm &to, int sub_block);
+
+    const bool fifth_; // Q5_K
+    const int w_bytes_, w_quants_;
+};
+
+} // namespace nybl::cpu::jit
