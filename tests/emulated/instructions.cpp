@@ -50,8 +50,8 @@ bool check_dot(int lanes, const Operation &operation) {
 }
 
 __attribute__((target("avx512f,avx512vnni"))) void dot_evex(DotOperands &o) {
-    _mm512_store_si512(o.got, _mm512_dpbusd_epi32(_mm512_load_si512(o.c), _mm512_load_si512(o.a),
-                                                  _mm512_load_si512(o.b)));
+    _mm512_store_si512(
+        o.got, _mm512_dpbusd_epi32(_mm512_load_si512(o.c), _mm512_load_si512(o.a), _mm512_load_si512(o.b)));
 }
 
 __attribute__((target("avx2"))) void dot_vex(DotOperands &o) { // as bytes: not every assembler knows the form
@@ -138,7 +138,8 @@ struct TileConfig {
 };
 static_assert(sizeof(TileConfig) == 64);
 
-// got += a * b on tiles of M x 4K bytes and K x 4N bytes. Two kinds of bytes matter: unsigned and signed activations.
+// got += a * b on tiles of M x 4K bytes and K x 4N bytes. Two kinds of bytes matter: unsigned and signed
+// activations.
 template <bool kSignedA>
 bool check_tiles() {
     Random random;
@@ -156,7 +157,8 @@ bool check_tiles() {
         for (int i = 0; i < m; ++i)
             for (int j = 0; j < n; ++j)
                 for (int e = 0; e < 4 * k; ++e)
-                    want[i][j] += (kSignedA ? static_cast<int8_t>(a[i][e]) : a[i][e]) * b[e / 4][4 * j + e % 4];
+                    want[i][j] +=
+                        (kSignedA ? static_cast<int8_t>(a[i][e]) : a[i][e]) * b[e / 4][4 * j + e % 4];
         TileConfig config;
         const int tile_rows[] = {m, m, k}, tile_columns[] = {4 * n, 4 * k, 4 * n};
         for (int t = 0; t < 3; ++t) {

@@ -1,10 +1,10 @@
-// Checks the kernels of every instruction set that this CPU has; runs natively and, linked the same, on an emulated
-// CPU (run_emulated.py).
+// Checks the kernels of every instruction set that this CPU has; runs natively and, linked the same, on an
+// emulated CPU (run_emulated.py).
 //
-//   nybl_test_emulated [--prefix WORDS] [--require ISA]...
+//   nybl_test_emulated [--prefix WORDS] [--require ISA]... [--brief]
 //
-// --prefix goes before the name of each test case; an instruction set that --require names and the CPU lacks is a
-// failure.
+// --prefix goes before the name of each test case; an instruction set that --require names and the CPU lacks
+// is a failure.
 #include <cstdio>
 #include <cstring>
 #include <vector>
@@ -51,8 +51,11 @@ int main(int argc, char **argv) {
     using namespace nybl;
     std::string prefix;
     std::vector<nybl_isa> required;
+    bool brief = false;
     for (int i = 1; i < argc; ++i) {
-        if (std::strcmp(argv[i], "--prefix") == 0 && i + 1 < argc) {
+        if (std::strcmp(argv[i], "--brief") == 0) {
+            brief = true;
+        } else if (std::strcmp(argv[i], "--prefix") == 0 && i + 1 < argc) {
             prefix = std::string(argv[++i]) + " ";
         } else if (std::strcmp(argv[i], "--require") == 0 && i + 1 < argc &&
                    cpu::isa_from_name(argv[i + 1]) != NYBL_ISA_BEST) {
@@ -65,5 +68,6 @@ int main(int argc, char **argv) {
     emulated::Report report(prefix);
     emulated::check_isas(report, required);
     emulated::check_instructions(report);
+    emulated::check_kernels(report, brief);
     return report.failures() > 0;
 }

@@ -36,8 +36,8 @@ class Random {
     uint64_t state_ = 0x9e3779b97f4a7c15;
 };
 
-// The instructions that kernels rest on, against plain arithmetic: whether the CPU, real or emulated, is fit to
-// judge kernels (instructions.cpp).
+// The instructions that kernels rest on, against plain arithmetic: whether the CPU, real or emulated, is fit
+// to judge kernels (instructions.cpp).
 void check_instructions(Report &report);
 
 // Every kernel that the library generates for the instruction sets of this CPU, against its scalar kernels

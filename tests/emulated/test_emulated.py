@@ -40,7 +40,7 @@ def run_model(program, home, model, required, brief):
     prefix = "emulated %s" % model
     command = [os.path.join(HERE, "run_emulated.py"), "--home", home, "--cpu", model, "--stats", "--timeout", "600",
                program, "--prefix", prefix] + [word for isa in required for word in ("--require", isa)]
-    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    result = subprocess.run(command + (["--brief"] if brief else []), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     output = result.stdout
     if result.returncode not in (0, 1):  # 1: it said itself what failed
         output += "not ok %s: exit status %d\n" % (prefix, result.returncode)
