@@ -68,6 +68,7 @@ int main(int argc, char **argv) {
     emulated::Report report(prefix);
     emulated::check_isas(report, required);
     emulated::check_instructions(report);
+    emulated::check_vec_dots(report);
     emulated::check_kernels(report, brief);
     return report.failures() > 0;
 }

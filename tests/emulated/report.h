@@ -40,8 +40,12 @@ class Random {
 // to judge kernels (instructions.cpp).
 void check_instructions(Report &report);
 
-// Every kernel that the library generates for the instruction sets of this CPU, against its scalar kernels
-// (kernels.cpp). brief: a few shapes, for CPU models whose instruction sets are checked in full elsewhere.
+// The block-level dot products of this CPU's instruction sets (vec_dots.cpp).
+void check_vec_dots(Report &report);
+
+// Every matrix kernel that the library generates for the instruction sets of this CPU, against its scalar
+// kernels (kernels.cpp). brief: a few shapes, for CPU models whose instruction sets are checked in full
+// elsewhere.
 void check_kernels(Report &report, bool brief);
 
 } // namespace nybl::emulated
