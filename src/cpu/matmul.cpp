@@ -14,14 +14,15 @@ namespace {
 
 // Rows that meet the same weights: all of them, or those of one expert.
 struct Segment {
-    const Product *product;
+    size_t product; // which of the job's: in a host's region each thread has a job of its own, on its stack
+    size_t n_panels;
     const uint8_t *weights;
     size_t row_begin, rows; // in the order of the quantised activations
     Strategy strategy;
     size_t block_rows, chunk_panels; // of one unit
     size_t unit_begin;
 
-    size_t panels() const noexcept { return panel_count(product->w.n); }
+    size_t panels() const noexcept { return n_panels; }
     size_t row_blocks() const noexcept { return (rows + block_rows - 1) / block_rows; }
     size_t chunks() const noexcept { return (panels() + chunk_panels - 1) / chunk_panels; }
     size_t units() const noexcept { return row_blocks() * chunks(); }
@@ -79,14 +80,16 @@ struct Scratch {
 
 // Chooses the strategy of a segment and the size of its units.
 void plan_segment(const Job &job, size_t nth, Segment *segment) noexcept {
-    const KernelChoice &kernel = segment->product->kernel;
+    const Product &product = job.products[segment->product];
+    const KernelChoice &kernel = product.kernel;
+    segment->n_panels = panel_count(product.w.n);
     segment->strategy = kernel.strategy;
     if (job.experts && kernel.strategy == Strategy::Tiled && segment->rows <= kernel.stream_max_m)
         segment->strategy = Strategy::Stream;
-    segment->block_rows = rows_per_block(*segment->product, segment->strategy, segment->rows);
+    segment->block_rows = rows_per_block(product, segment->strategy, segment->rows);
     // Units small enough that a slow core does not hold up the rest, and large enough to stream.
     constexpr size_t kMinChunkBytes = 32 << 10, kUnitsPerThread = 10;
-    const Matrix &w = segment->product->w;
+    const Matrix &w = product.w;
     const size_t panel_size = w.k / w.format->block_size * w.format->block_bytes * kPanelRows;
     const size_t min_panels = std::max<size_t>(1, kMinChunkBytes / panel_size);
     const size_t total =
@@ -110,7 +113,7 @@ size_t sort_by_expert(const Job &job, Scratch &scratch) noexcept {
         if (count == 0)
             continue;
         Segment &segment = scratch.segments[n_segments++];
-        segment.product = job.products;
+        segment.product = 0;
         segment.weights = job.products->w.data + e * job.products->w.expert_stride;
         segment.row_begin = row_begin;
         segment.rows = count;
@@ -168,7 +171,7 @@ void run_unit(const Job &job, const Scratch &scratch, const Segment &segment, si
     const size_t row_block = unit % segment.row_blocks(), chunk = unit / segment.row_blocks();
     Block block{};
     block.job = &job;
-    block.product = segment.product;
+    block.product = job.products + segment.product;
     block.weights = segment.weights;
     block.acts = scratch.acts + activation_bytes(segment.row_begin, job.k);
     block.order = job.experts ? scratch.order + segment.row_begin : nullptr;
@@ -194,7 +197,7 @@ void begin(const Job &job, void *base, size_t nth) noexcept {
     } else {
         *scratch.n_segments = job.n_products;
         for (size_t p = 0; p < job.n_products; ++p) {
-            scratch.segments[p].product = job.products + p;
+            scratch.segments[p].product = p;
             scratch.segments[p].weights = job.products[p].w.data;
             scratch.segments[p].row_begin = 0;
             scratch.segments[p].rows = job.m;
