@@ -31,7 +31,7 @@ objects_are_baseline() {
     [[ -z $found ]] || because "VEX or EVEX instructions: $found"
 }
 
-example=$NYBL_BUILD_DIR/examples/matmul
+example=$NYBL_BUILD_DIR/examples/example_matmul_c
 
 # runs_on CPU WANTED: the example works there, with a kernel whose name holds WANTED and the numbers of the scalar path.
 runs_on() {
