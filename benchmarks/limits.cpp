@@ -29,21 +29,31 @@ Team &Limits::team(unsigned threads) {
 }
 
 double Limits::read_sample(const Reader &reader, unsigned threads, size_t bytes) {
-    bytes = std::min(bytes, memory_.size()) / kReaderStep * kReaderStep;
-    if (position_ + bytes > memory_.size())
+    const size_t region = std::min(bytes, memory_.size()) / kReaderStep * kReaderStep;
+    if (position_ + region > memory_.size())
         position_ = 0;
     const uint8_t *data = memory_.data() + position_;
-    position_ += bytes;
-    if (threads == 1)
-        return static_cast<double>(bytes) / team(1).run([&](unsigned) { reader(data, bytes); });
+    position_ += region;
+    // A region smaller than a sample, which only hot weights are, is read several times over.
+    const size_t passes = region == 0 ? 0 : bytes / region;
+    if (threads == 1) {
+        const double seconds = team(1).run([&](unsigned) {
+            for (size_t pass = 0; pass < passes; ++pass)
+                reader(data, region);
+        });
+        return static_cast<double>(passes * region) / seconds;
+    }
     // Chunks taken in turn, so that one disturbed core does not lower the limit of all.
-    const size_t chunk = std::max<size_t>(kReaderStep, bytes / (16 * threads) / kReaderStep * kReaderStep);
+    const size_t chunk = std::max<size_t>(kReaderStep, region / (16 * threads) / kReaderStep * kReaderStep);
+    const size_t chunks = (region + chunk - 1) / chunk;
     std::atomic<size_t> next{0};
     const double seconds = team(threads).run([&](unsigned) {
-        for (size_t at; (at = next.fetch_add(chunk)) < bytes;)
-            reader(data + at, std::min(chunk, bytes - at));
+        for (size_t i; (i = next.fetch_add(1)) < chunks * passes;) {
+            const size_t at = i % chunks * chunk;
+            reader(data + at, std::min(chunk, region - at));
+        }
     });
-    return static_cast<double>(bytes) / seconds;
+    return static_cast<double>(passes * region) / seconds;
 }
 
 void Limits::choose_reader(unsigned threads) {

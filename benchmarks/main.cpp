@@ -1,30 +1,140 @@
 // nybl-bench: speed of the library's kernels against the limits of the machine.
+#include <algorithm>
+#include <benchmark/benchmark.h>
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <fmt/format.h>
+#include <optional>
+#include <string_view>
 
 #include "arena.h"
-#include "limits.h"
+#include "gguf.h"
 #include "machine.h"
+#include "options.h"
+#include "report.h"
+#include "runner.h"
 
-int main() {
-    using namespace nybl::bench;
-    const Machine machine = describe_machine();
-    const Arena arena(machine.last_level_cache * 3 / 2, Pages::kHuge);
-    Limits limits(machine, arena.bytes());
-    fmt::print("{}; {} cores, L3 {} MiB, arena {} MiB, huge pages {:.2f}\n", machine.cpu,
-               machine.cores.size(), machine.last_level_cache >> 20, arena.bytes().size() >> 20,
-               arena.huge_share());
-    for (unsigned threads = 1; threads <= machine.cores.size(); ++threads) {
-        const LimitFigures read = limits.measure_read(threads, 0.3);
-        fmt::print("t{} read {:.1f} median {:.1f} GB/s: {}\n", threads, read.quiet * 1e-9, read.median * 1e-9,
-                   limits.reader(threads).describe());
-        for (const Peak peak : kAllPeaks) {
-            if (!peak_available(peak))
-                continue;
-            const LimitFigures figures = limits.measure_peak(peak, threads, 0.2);
-            fmt::print("t{} {:45} {:8.1f} median {:8.1f} GOP/s\n", threads, peak_name(peak),
-                       figures.quiet * 1e-9, figures.median * 1e-9);
+namespace nybl::bench {
+namespace {
+
+// Google Benchmark's flags and ours, told apart by their prefix. Defaults go first, so that given ones win.
+struct Arguments {
+    std::vector<char *> google, own;
+    bool machine_readable = false; // stdout carries JSON or CSV alone
+
+    Arguments(int argc, char **argv, char *shorter_time, char *quick_time) {
+        const bool quick = std::any_of(argv, argv + argc,
+                                       [](const char *text) { return std::string_view(text) == "--quick"; });
+        google = {argv[0], quick ? quick_time : shorter_time};
+        own = {argv[0]};
+        for (int i = 1; i < argc; ++i) {
+            const std::string_view text = argv[i];
+            (text.starts_with("--benchmark_") || text.starts_with("--v=") ? google : own).push_back(argv[i]);
+            if (text == "--benchmark_format=json" || text == "--benchmark_format=csv" ||
+                text.starts_with("--benchmark_list_tests"))
+                machine_readable = true;
         }
     }
-    return 0;
+};
+
+// Without a word about what to run: the model that ./dev found, and the main shapes.
+void fill_defaults(Options &options) {
+    const char *found_model = std::getenv("NYBL_MODEL");
+    if (options.shapes.empty()) {
+        if (options.model.empty() && found_model != nullptr && *found_model != '\0' && !options.quick)
+            options.model = found_model;
+        options.shapes = {options.quick ? "quick" : "main"};
+    }
+    if (options.shapes == std::vector<std::string>{"none"})
+        options.shapes.clear();
+}
+
+size_t arena_bytes(const Options &options, const Machine &machine) {
+    const auto wanted =
+        static_cast<size_t>(options.arena_factor * static_cast<double>(machine.last_level_cache));
+    const size_t allowed = machine.available_memory / 2; // the rest is for packing and for everybody else
+    const size_t least = size_t{256} << 20;
+    const size_t bytes = options.hot ? least : std::max(wanted, least);
+    return allowed == 0 ? bytes : std::min(bytes, allowed);
+}
+
+std::vector<unsigned> threads_of(const std::vector<Case> &cases) {
+    std::set<unsigned> counts;
+    for (const Case &of : cases)
+        counts.insert(of.threads);
+    return {counts.begin(), counts.end()};
+}
+
+int run(int argc, char **argv) {
+    char shorter_time[] = "--benchmark_min_time=0.15", quick_time[] = "--benchmark_min_time=0.01";
+    Arguments arguments(argc, argv, shorter_time, quick_time);
+    Options options;
+    int exit_code = 0;
+    if (!parse_options(static_cast<int>(arguments.own.size()), arguments.own.data(), options, exit_code))
+        return exit_code;
+    auto google_count = static_cast<int>(arguments.google.size());
+    benchmark::Initialize(&google_count, arguments.google.data());
+    if (benchmark::ReportUnrecognizedArguments(google_count, arguments.google.data()))
+        return 1;
+    fill_defaults(options);
+
+    std::FILE *out = arguments.machine_readable ? stderr : stdout;
+    std::optional<gguf::MappedFile> model;
+    if (!options.model.empty()) {
+        std::string error;
+        model = gguf::MappedFile::open(options.model, error);
+        if (!model) {
+            fmt::print(stderr, "nybl-bench: {}\n", error);
+            return 1;
+        }
+    }
+
+    const Machine machine = describe_machine();
+    const Arena arena(arena_bytes(options, machine), options.pages);
+    Shared shared(options, machine, arena.bytes());
+    if (options.limits_only) {
+        print_machine(out, shared, arena);
+        print_limits(out, shared,
+                     options.threads.empty() ? std::vector{1u, static_cast<unsigned>(machine.cores.size())}
+                                             : options.threads);
+        return 0;
+    }
+
+    std::set<std::string> absent;
+    const std::vector<Case> cases = collect_cases(shared, model ? &model->contents() : nullptr, absent);
+    if (options.list) {
+        for (const Case &of : cases)
+            fmt::print("{}\n", of.name());
+        return 0;
+    }
+    print_machine(out, shared, arena);
+    if (model)
+        fmt::print(out, "model: {} ({})\n", model->contents().text("general.name").value_or("unnamed"),
+                   options.model);
+    if (!absent.empty())
+        fmt::print(out, "not in this build: {}\n", fmt::join(absent, ", "));
+    print_limits(out, shared, threads_of(cases));
+
+    register_cases(shared, cases);
+    if (benchmark::RunSpecifiedBenchmarks() == 0 && !cases.empty()) {
+        fmt::print(stderr, "nybl-bench: the filter leaves no case; --list names them\n");
+        return 1;
+    }
+    print_table(out, shared);
+    return shared.failures == 0 ? 0 : 1;
+}
+
+} // namespace
+} // namespace nybl::bench
+
+int main(int argc, char **argv) {
+    try {
+        return nybl::bench::run(argc, argv);
+    } catch (const nybl::bench::ApiError &error) {
+        fmt::print(stderr, "nybl-bench: {}\n", error.text);
+    } catch (const std::exception &error) {
+        fmt::print(stderr, "nybl-bench: {}\n", error.what());
+    }
+    return 1;
 }

@@ -1,0 +1,127 @@
+// pack, quantize, dequantize: what happens to weights once, on the calling thread.
+#include "cases.h"
+
+#include <cmath>
+#include <cstring>
+#include <fmt/format.h>
+
+namespace nybl::bench {
+namespace {
+
+struct Codec {
+    std::shared_ptr<const Source> source;
+    std::vector<uint8_t> blocks, spare;
+    std::vector<float> values;
+};
+
+// Reads `read` bytes and writes `written`, in step; what one side has more goes from or to a small buffer.
+std::function<void()> copy_of(const std::shared_ptr<Codec> &codec, const void *from, size_t read, void *to,
+                              size_t written) {
+    constexpr size_t kPiece = size_t{32} << 10;
+    codec->spare.assign(2 * kPiece, 1);
+    return [codec, origin = static_cast<const uint8_t *>(from), read, target = static_cast<uint8_t *>(to),
+            written] {
+        const size_t pieces = std::max(read, written) / kPiece + 1;
+        for (size_t piece = 0; piece < pieces; ++piece) {
+            const size_t in = read * piece / pieces, out = written * piece / pieces;
+            const size_t reads = read * (piece + 1) / pieces - in;
+            const size_t writes = written * (piece + 1) / pieces - out;
+            const size_t moved = std::min(reads, writes);
+            std::memcpy(target + out, origin + in, moved);
+            std::memcpy(target + out + moved, codec->spare.data(), writes - moved);
+            std::memcpy(codec->spare.data() + kPiece, origin + in + moved, reads - moved);
+        }
+    };
+}
+
+nybl_codec_options scalar_options(Shared &shared) {
+    nybl_codec_options options{};
+    options.struct_size = sizeof options;
+    options.ctx = shared.contexts.get(NYBL_ISA_SCALAR, 1);
+    return options;
+}
+
+} // namespace
+
+void prepare_pack(Shared &shared, const Case &of, Workload &workload) {
+    const std::shared_ptr<const Source> source = shared.source(of);
+    nybl_context *context = shared.context(of);
+    const nybl_weights_desc desc = describe(*source, source->tensors[0], NYBL_STORAGE_PACKED);
+    const WeightsHandle weights = create_weights(context, desc);
+    std::vector<uint8_t> unpacked(source->tensors[0].size());
+    require(nybl_weights_unpack(weights.get(), unpacked.data(), 0), "nybl_weights_unpack");
+    if (std::memcmp(unpacked.data(), source->tensors[0].data(), unpacked.size()) != 0)
+        workload.mismatch = "unpacked bytes differ from the original ones";
+    workload.bytes = 2.0 * static_cast<double>(unpacked.size());
+    workload.kernel = "weights_create";
+    workload.call = [source, context, desc] {
+        nybl_weights *packed = nullptr;
+        const nybl_status status = nybl_weights_create(context, &desc, &packed);
+        nybl_weights_destroy(packed);
+        return status;
+    };
+}
+
+void prepare_quantize(Shared &shared, const Case &of, Workload &workload) {
+    auto codec = std::make_shared<Codec>();
+    const size_t bytes = row_bytes(of.format, of.k);
+    codec->values = normal_values(of.n * of.k, of.n + of.k);
+    codec->blocks.resize(of.n * bytes);
+    const auto quantize = [codec, of] {
+        return nybl_quantize(of.format, of.n, of.k, codec->values.data(), 0, nullptr, codec->blocks.data(),
+                             0);
+    };
+    require(quantize(), "nybl_quantize");
+
+    const nybl_codec_options scalar = scalar_options(shared);
+    std::vector<uint8_t> expected(bytes);
+    std::vector<float> back(of.k);
+    double error = 0, size = 0;
+    for (const uint64_t row : sampled(of.n, 8)) {
+        const float *values = &codec->values[row * of.k];
+        require(nybl_quantize_with(&scalar, of.format, 1, of.k, values, 0, nullptr, expected.data(), 0),
+                "nybl_quantize_with (scalar)");
+        require(nybl_dequantize(of.format, 1, of.k, expected.data(), 0, back.data(), 0), "nybl_dequantize");
+        if (std::memcmp(expected.data(), &codec->blocks[row * bytes], bytes) != 0)
+            workload.mismatch = fmt::format("row {}: bytes differ from those of the scalar encoder", row);
+        for (uint64_t e = 0; e < of.k; ++e) {
+            error += (back[e] - values[e]) * static_cast<double>(back[e] - values[e]);
+            size += static_cast<double>(values[e]) * static_cast<double>(values[e]);
+        }
+    }
+    workload.nmse = error / size;
+    workload.kernel = "quantize";
+    workload.bytes = static_cast<double>(codec->values.size() * sizeof(float) + codec->blocks.size());
+    workload.call = quantize;
+    workload.copy = copy_of(codec, codec->values.data(), codec->values.size() * sizeof(float),
+                            codec->blocks.data(), codec->blocks.size());
+}
+
+void prepare_dequantize(Shared &shared, const Case &of, Workload &workload) {
+    auto codec = std::make_shared<Codec>();
+    codec->source = shared.source(of);
+    const std::span<const uint8_t> blocks = codec->source->tensors[0];
+    const size_t bytes = row_bytes(of.format, of.k);
+    codec->values.resize(of.n * of.k);
+    const auto dequantize = [codec, blocks, of] {
+        return nybl_dequantize(of.format, of.n, of.k, blocks.data(), 0, codec->values.data(), 0);
+    };
+    require(dequantize(), "nybl_dequantize");
+
+    const nybl_codec_options scalar = scalar_options(shared);
+    std::vector<float> expected(of.k);
+    for (const uint64_t row : sampled(of.n, 16)) {
+        require(
+            nybl_dequantize_with(&scalar, of.format, 1, of.k, &blocks[row * bytes], 0, expected.data(), 0),
+            "nybl_dequantize_with (scalar)");
+        if (std::memcmp(expected.data(), &codec->values[row * of.k], of.k * sizeof(float)) != 0)
+            workload.mismatch = fmt::format("row {}: values differ from those of the scalar decoder", row);
+    }
+    workload.kernel = "dequantize";
+    workload.bytes = static_cast<double>(codec->values.size() * sizeof(float) + blocks.size());
+    workload.call = dequantize;
+    workload.copy = copy_of(codec, blocks.data(), blocks.size(), codec->values.data(),
+                            codec->values.size() * sizeof(float));
+}
+
+} // namespace nybl::bench

@@ -1,0 +1,95 @@
+// Flags through CLI11, and a --help that teaches how to read the figures.
+#include "options.h"
+
+#include <CLI/CLI.hpp>
+#include <map>
+
+namespace nybl::bench {
+namespace {
+
+constexpr const char *kIntroduction =
+    R"(nybl-bench: speed of the library's kernels against the limits of this machine.
+
+A case is named op/format/MxNxK/isa/tT: M tokens, N weight rows, K their length, T threads. Examples:
+  nybl-bench                                        the main shapes of every format
+  nybl-bench --benchmark_filter=decode/Q4_1/1x      one token, Q4_1
+  nybl-bench --isa avx2,avx512_vnni --threads 1     two instruction sets, one thread
+  nybl-bench --model model.gguf                     the tensors of a real model
+  nybl-bench --shapes tails --op decode,prefill     odd sizes (benchmarks/shapes/tails.txt)
+  nybl-bench --benchmark_out=a.json                 JSON beside the table
+
+Ops: decode (M <= 16), prefill (M > 16), moe (M tokens over experts of N x K each), decode_original and
+prefill_original (blocks used where they lie), prefill_f32 (unquantised activations), vec_dot, pack, quantize,
+dequantize.)";
+
+constexpr const char *kReading =
+    R"(Every case checks its output first, against the scalar kernels bit for bit, on sampled rows and columns; a
+mismatch fails the case and the program. The counters:
+  GB/s         weight bytes per second (codecs: bytes read and written)
+  GFLOP/s      2*M*N*K per second
+  roof         decode, moe: share of a streaming read on the same threads and pages; prefill: share of the
+               instruction set's dot limit (AVX2: dot2; VNNI: vpdpbusd; AMX: tdpbusd; prefill_f32: f32 fma);
+               quantize and dequantize: share of a copy of the same byte counts
+  dot_roof     GFLOP/s over dot1 (vpmaddubsw + vpmaddwd + vpaddd) on AVX2, over vpdpbusd elsewhere
+  roof_median  roof from medians; roof and dot_roof come from the 95th percentiles, the quiet machine
+  nmse         squared error against f64 arithmetic on the dequantised weights, over the squared result
+Samples of kernel and limits alternate every few milliseconds, so a slow moment hits both.
+
+All flags of Google Benchmark work: --benchmark_filter=REGEX, --benchmark_min_time=SECONDS,
+--benchmark_repetitions=N, --benchmark_format=json, --benchmark_out=FILE, ...)";
+
+const std::map<std::string, nybl_isa> kIsas = {
+    {"best", NYBL_ISA_BEST},         {"scalar", NYBL_ISA_SCALAR},           {"avx2", NYBL_ISA_AVX2},
+    {"avx_vnni", NYBL_ISA_AVX_VNNI}, {"avx512_vnni", NYBL_ISA_AVX512_VNNI}, {"amx", NYBL_ISA_AMX}};
+
+std::map<std::string, nybl_format> weight_formats() {
+    std::map<std::string, nybl_format> names;
+    for (const nybl_format format : {NYBL_Q4_0, NYBL_Q4_1, NYBL_Q5_0, NYBL_Q5_1, NYBL_Q8_0, NYBL_Q4_K,
+                                     NYBL_Q5_K, NYBL_Q6_K, NYBL_IQ4_NL}) {
+        nybl_format_info info{};
+        info.struct_size = sizeof info;
+        if (nybl_format_get_info(format, &info) == NYBL_OK)
+            names.emplace(info.name, format);
+    }
+    return names;
+}
+
+} // namespace
+
+bool parse_options(int argc, char **argv, Options &options, int &exit_code) {
+    CLI::App app(kIntroduction, "nybl-bench");
+    app.footer(kReading);
+    bool small_pages = false;
+    app.add_option("--isa", options.isas, "Instruction sets to run, each as a cap (default: the best here)")
+        ->delimiter(',')
+        ->transform(CLI::CheckedTransformer(kIsas, CLI::ignore_case));
+    app.add_option("--threads", options.threads, "Thread counts (default: 1 and all cores)")
+        ->delimiter(',')
+        ->check(CLI::Range(1u, 1024u));
+    app.add_option("--format", options.formats, "Weight formats (default: all that have kernels)")
+        ->delimiter(',')
+        ->transform(CLI::CheckedTransformer(weight_formats(), CLI::ignore_case));
+    app.add_option("--op", options.ops, "Operations (default: those of the shape files)")->delimiter(',');
+    app.add_option("--shapes", options.shapes, "Shape files, by path or by name (default: main)")
+        ->delimiter(',');
+    app.add_option("--model", options.model,
+                   "Run the tensors of this GGUF file too; with --shapes none, alone");
+    app.add_flag("--hot", options.hot, "Keep the weights in the caches instead of cycling through memory");
+    app.add_flag("--quick", options.quick, "A smoke test: few small cases, shortly");
+    app.add_flag("--list", options.list, "List the cases and end");
+    app.add_flag("--limits", options.limits_only, "Measure the limits and end");
+    app.add_flag("--small-pages", small_pages, "4 KiB pages for weights and read limit instead of 2 MiB");
+    app.add_option("--arena", options.arena_factor, "Memory to cycle through, in last-level caches")
+        ->check(CLI::Range(0.1, 64.0))
+        ->capture_default_str();
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError &error) {
+        exit_code = app.exit(error);
+        return false;
+    }
+    options.pages = small_pages ? Pages::kSmall : Pages::kHuge;
+    return true;
+}
+
+} // namespace nybl::bench
