@@ -10,7 +10,7 @@
 
 #include "data.h"
 #include "gguf.h"
-#include "limits.h"
+#include "machine_limits.h"
 #include "options.h"
 #include "shapes.h"
 #include "verify.h"

@@ -32,7 +32,7 @@ class Probe : public Xbyak::CodeGenerator {
 
     template <class Function>
     Function finish() {
-        if (Xbyak::GetError() != Xbyak::ERR_NONE || !setProtectModeRE(false))
+        if (!setProtectModeRE(false))
             throw std::runtime_error(
                 "the system refuses executable memory, so no limit can be measured here");
         return getCode<Function>();

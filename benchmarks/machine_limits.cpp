@@ -1,6 +1,6 @@
 // Measures the limits. Readers are compared in turn, round after round, so that a slow moment hits all of
 // them.
-#include "limits.h"
+#include "machine_limits.h"
 
 #include <algorithm>
 #include <atomic>
