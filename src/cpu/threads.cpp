@@ -122,6 +122,9 @@ void Pool::forget_other_generation() noexcept {
     generation_ = fork_generation();
     n_workers_ = 0;
     sleepers_.store(0, std::memory_order_relaxed);
+    // What is left of it is not for the workers to come.
+    ticket_.store(uint64_t{job_of(ticket_.load(std::memory_order_relaxed))} << 32 | kNothingLeft,
+                  std::memory_order_relaxed);
 }
 
 // Where the system refuses more threads, the tasks run on those that there are.
