@@ -20,6 +20,8 @@ void store(uint8_t *dst, T value) noexcept {
     std::memcpy(dst, &value, sizeof value);
 }
 
+constexpr float kLargestF16 = 65504.0f, kSmallestF16 = 0x1p-24f;
+
 inline float load_f16(const uint8_t *src) noexcept {
     return f16_to_f32(load<uint16_t>(src));
 }

@@ -2,16 +2,13 @@
 #include "quant/codec.h"
 
 #include "base/float_environment.h"
-#include "base/half.h"
 #include "base/status.h"
+#include "quant/block_io.h"
 
 namespace nybl::quant {
 namespace {
 
 constexpr size_t kLargestBlockBytes = 292;
-
-// No scale or minimum of any format can overflow where all elements are within f16's range.
-constexpr float kAlwaysFits = 65504.0f;
 
 size_t blocks_per_row(const Format &format, uint64_t k) noexcept {
     return static_cast<size_t>(k / format.block_size);
@@ -40,7 +37,8 @@ nybl_status check_block(const Format &format, nybl_level level, uint64_t row, si
             return fail(NYBL_INVALID_DATA, "row %llu, block %llu: element %llu of the row is not finite",
                         static_cast<unsigned long long>(row), static_cast<unsigned long long>(block),
                         static_cast<unsigned long long>(block * format.block_size + i));
-        may_overflow |= x[i] > kAlwaysFits || x[i] < -kAlwaysFits;
+        // No scale or minimum of any format is larger than the elements.
+        may_overflow |= x[i] > kLargestF16 || x[i] < -kLargestF16;
     }
     uint8_t scratch[kLargestBlockBytes];
     if (may_overflow && format.quantize(level, x, importance, scratch, 1) != 1)

@@ -12,8 +12,8 @@ constexpr int kScaleTop = 63; // 6-bit scales and minima
 
 // The f16 factor under which `largest` becomes 63; the smallest f16 above zero where that would vanish.
 float factor_for(float largest) noexcept {
-    const float factor = round_to_f16(largest / kScaleTop);
-    return largest > 0 ? std::max(factor, 0x1p-24f) : 0.0f;
+    const float factor = round_to_f16(std::min(largest / kScaleTop, kLargestF16));
+    return largest > 0 ? std::max(factor, kSmallestF16) : 0.0f;
 }
 
 uint8_t to_six_bits(float value, float factor) noexcept {

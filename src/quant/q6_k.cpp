@@ -89,11 +89,12 @@ Choice choose_scales(const float *x, const float *w, const float *wanted, float 
     for (size_t g = 0; g < kSubGroups; ++g) {
         const SubGroupSearch fit(x + kSubGroup * g, w + kSubGroup * g);
         const float ratio = std::min(std::max(wanted[g] * reciprocal_or_zero(d), -128.0f), 127.0f);
-        const int middle = round_half_even(ratio), first = std::max(-128, middle - 1);
-        float best = 0;
-        for (int s = first; s <= std::min(127, middle + 1); ++s) {
+        const int middle = round_half_even(ratio);
+        choice.scales[g] = static_cast<int8_t>(middle);
+        float best = fit.error(d * static_cast<float>(middle));
+        for (const int s : {std::max(-128, middle - 1), std::min(127, middle + 1)}) {
             const float e = fit.error(d * static_cast<float>(s));
-            if (s == first || e < best) {
+            if (e < best) {
                 best = e;
                 choice.scales[g] = static_cast<int8_t>(s);
             }
@@ -108,9 +109,10 @@ Choice choose_factor(const float *x, const float *w, const float *wanted, Effort
     const float largest = extreme(wanted, kSubGroups);
     Choice best{};
     for (int less = 0; less < effort.candidates; ++less) {
-        float d = round_to_f16(largest / static_cast<float>(less - 128));
+        const float wanted_d = largest / static_cast<float>(less - 128);
+        float d = round_to_f16(std::min(std::max(wanted_d, -kLargestF16), kLargestF16));
         if (d == 0) // too small for a factor of its own: the smallest one there is
-            d = 0x1p-24f;
+            d = kSmallestF16;
         const Choice other = choose_scales(x, w, wanted, d);
         if (less == 0 || other.error < best.error)
             best = other;
