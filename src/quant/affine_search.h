@@ -103,8 +103,10 @@ class AffineSearch {
         const uint16_t middle = f32_to_f16(a.min);
         for (int offset = -1; offset <= 1; ++offset) {
             const auto bits = static_cast<uint16_t>(middle + offset);
+            if (!f16_is_finite(bits)) // the neighbour of the largest one, or of zero
+                continue;
             const float min = f16_to_f32(bits), scale = round_to_f16(refit_scale(a.scale, min));
-            if (!f16_is_finite(bits) || !f32_is_finite(scale))
+            if (!f32_is_finite(scale))
                 continue;
             const float e = error({scale, min});
             if (e < best_error) {
