@@ -31,8 +31,7 @@ class Writer {
         return *this;
     }
     Writer &header(uint64_t tensors, uint64_t entries, uint32_t version = 3) {
-        bytes.insert(bytes.end(), {'G', 'G', 'U', 'F'});
-        return put(version).put(tensors).put(entries);
+        return put('G').put('G').put('U').put('F').put(version).put(tensors).put(entries);
     }
     Writer &tensor(const std::string &name, const std::vector<uint64_t> &dims, uint32_t type,
                    uint64_t offset) {
