@@ -23,10 +23,12 @@ CPUS = {
     "sapphirerapids": ["avx2", "avx_vnni", "avx512_vnni"],
     "alderlake": ["avx2", "avx_vnni"],
 }
-# Where LLVM's model is known to be wrong, an instruction that it has right stands in: Zen 4 issues a 512-bit vpdpbusd each
-# cycle (two 256-bit ones) with a latency of 4, like its fused multiply-add; LLVM says one of either width in two cycles.
-STAND_INS = {"znver4": {"vpdpbusd": "vfmadd231ps"}}
-NOTES = ["znver4: vpdpbusd counts like vfmadd231ps, since LLVM's own figure for it is half of what the CPU does.",
+# A dot product that adds to its destination: VEX prefix, name, operands, destination.
+DOT = r"(\{vex\} )?(vpdpbusd|vpdpwssd)\s+(.*%[xyz]mm(\d+))$"
+# Where LLVM's model of it is known to be wrong, an instruction that it has right stands in: Zen 4 issues a 512-bit dot product
+# each cycle (two 256-bit ones) with a latency of 4, like its fused multiply-add; LLVM says one of either width in two cycles.
+DOT_STAND_INS = {"znver4": "vfmadd231ps"}
+NOTES = ["znver4: a dot product counts like vfmadd231ps, since LLVM's own figure for it is half of what the CPU does.",
          "znver3, znver4: LLVM puts a broadcast from memory on the multiply ports, which may be too dear.",
          "sapphirerapids, avx512_vnni: LLVM gives 512-bit multiplies one port; server parts have two."]
 ITERATIONS = 40
@@ -102,23 +104,51 @@ def trip_count(code, outer, nested):
     raise ValueError("no trip count for the loop at %#x" % code[nested[0]][0])
 
 
-def groups_per_iteration(lines, tokens):
-    """32-groups of K that the loop covers: the activations advance 48 bytes per group and token."""
-    steps, per_group = {}, 48 * tokens
+def groups_per_iteration(lines, step_bytes, step_groups):
+    """32-groups of K that the loop covers: `step_groups` for each `step_bytes` that the activations' pointer advances."""
+    steps = {}
     for line in lines:
-        match = re.match(r"add\w?\s+\$0x([0-9a-f]+),%(\w+)$", line)
+        match = re.match(r"(add|sub)\w?\s+\$0x([0-9a-f]+),%(\w+)$", line)
         if match:
-            steps[match.group(2)] = steps.get(match.group(2), 0) + int(match.group(1), 16)
-    groups = [step // per_group for step in steps.values() if step % per_group == 0]
+            step = int(match.group(2), 16)
+            step -= (step >> 63) << 64
+            steps[match.group(3)] = steps.get(match.group(3), 0) + (step if match.group(1) == "add" else -step)
+    groups = [step // step_bytes * step_groups for step in steps.values() if step > 0 and step % step_bytes == 0]
     if not groups:
         raise ValueError("cannot tell how far the loop goes")
     return min(groups)
 
 
+def adapt(cpu, lines):
+    """The loop as the model understands it. Most models do not know that zeroing a register ends its old chain: where a dot
+    product follows, the zeroing becomes a nop and the dot product one that overwrites."""
+    stand_in = DOT_STAND_INS.get(cpu)
+    fresh, adapted = set(), []
+    for i, line in enumerate(lines):
+        zeroing = re.match(r"vpxord?\s+%([xyz]mm\d+),%\1,%\1$", line)
+        dot = re.match(DOT, line)
+        if zeroing:
+            register = zeroing.group(1)[3:]
+            user = next((later for later in lines[i + 1:] if re.search(r"%%[xyz]mm%s\b" % register, later)), "")
+            user_dot = re.match(DOT, user)
+            if user_dot and user_dot.group(4) == register:
+                fresh.add(register)
+                line = "nop"
+        elif dot:
+            vex, name, operands, destination = dot.groups()
+            if destination in fresh:  # same ports; vpmaddubsw takes no broadcast from memory
+                name = "vmulps" if stand_in or "{1to" in operands else "vpmaddubsw"
+            else:
+                name = stand_in or (vex or "") + name
+            line = "%s %s" % (name, operands)
+            fresh.discard(destination)
+        adapted.append(line)
+    return adapted
+
+
 def simulate(mca, cpu, lines):
     """(cycles of one iteration, name and use of the busiest unit)."""
-    for name, stand_in in STAND_INS.get(cpu, {}).items():
-        lines = [re.sub(r"^(?:\{vex\} )?%s\b" % name, stand_in, line) for line in lines]
+    lines = adapt(cpu, lines)
     source = "main_loop:\n" + "\n".join(lines) + "\n"
     run = subprocess.run([mca, "-mtriple=x86_64-linux-gnu", "-mcpu=" + cpu, "-iterations=%d" % ITERATIONS, "-json"],
                          input=source, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -136,11 +166,11 @@ def simulate(mca, cpu, lines):
     return cycles, re.sub(r"^(?:\w*?Port|Zn\d)", "", units[busiest]), totals[busiest] / cycles
 
 
-def describe(mca, cpus, folder, name, rows, tokens):
+def describe(mca, cpus, folder, name, rows, tokens, step_bytes, step_groups):
     """{cpu: cell of the table}"""
     code = disassemble(os.path.join(folder, name + ".bin"))
     lines = main_loop(code)
-    blocks = rows * tokens * groups_per_iteration(lines, tokens)
+    blocks = rows * tokens * groups_per_iteration(lines, step_bytes, step_groups)
     cells = {}
     for cpu in cpus:
         if any(name.endswith("_" + isa) for isa in CPUS[cpu]):
@@ -162,8 +192,8 @@ def main():
         listed = subprocess.run([options.program, folder], stdout=subprocess.PIPE, text=True, check=True).stdout
         kernels = [line.split() for line in listed.splitlines() if options.filter in line]
         with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            rows = [(name, measured, pool.submit(describe, mca, cpus, folder, name, int(rows), int(tokens)))
-                    for name, rows, tokens, measured in kernels]
+            rows = [(name, measured, pool.submit(describe, mca, cpus, folder, name, *map(int, numbers)))
+                    for name, *numbers, measured in kernels]
             print("Cycles per 32 weights and token in the main loop (%s), the busiest unit and its load; "
                   "last column: measured here." % version)
             for cpu in CPUS:

@@ -1,132 +1,201 @@
-// Generates the micro-kernels of every instruction set into a folder for mca.py, and times those that this
-// CPU can run on data that stays in its first-level cache.
+// Generates the kernels that dispatch chooses on every instruction set into a folder for mca.py, and times
+// those that this CPU can run on data that stays in its first-level cache.
 //
-//   nybl-mca-kernels FOLDER      prints one line per kernel: name, rows, tokens, cycles per 32 weights and
-//   token, or -
+//   nybl-mca-kernels FOLDER      prints a line per kernel: name, weight rows, tokens, the bytes of
+//   activations that
+//                                so many groups of 32 elements advance, those groups, and the cycles per 32
+//                                weights and token (- where this CPU lacks the instruction set)
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
 #include "cpu/isa.h"
 #include "cpu/jit/tile_kernel.h"
+#include "cpu/jit/vec_dot_kernel.h"
 #include "cpu/jit/weight_generator.h"
 #include "cpu/panel.h"
+#include "dispatch/choose.h"
+#include "quant/format.h"
 
 namespace nybl::bench {
 namespace {
 
-using cpu::jit::TileArgs;
+using cpu::jit::KernelKey;
+using cpu::jit::KernelKind;
 using cpu::jit::WeightForm;
 
-constexpr size_t kGroups = 16; // of 32 elements: two K super-blocks
-constexpr nybl_format kFormats[] = {NYBL_Q4_0, NYBL_Q4_1, NYBL_Q5_1, NYBL_Q4_K, NYBL_Q5_K, NYBL_IQ4_NL};
+// Groups of 32 elements in a timed row: two K super-blocks of a panel, a long row for a dot product.
+constexpr size_t kGroups = 16, kDotGroups = 128;
+constexpr nybl_format kFormats[] = {NYBL_Q4_0, NYBL_Q4_1, NYBL_Q5_1, NYBL_IQ4_NL, NYBL_Q4_K, NYBL_Q5_K};
+constexpr nybl_isa kIsas[] = {NYBL_ISA_AVX2, NYBL_ISA_AVX_VNNI, NYBL_ISA_AVX512_VNNI};
+constexpr size_t kBatches[] = {1, 4, 512}; // a token, a small batch, a prefill
 
-struct Shape {
-    WeightForm form;
-    size_t panels, tokens;
+// A byte that makes a number of any width an ordinary one.
+constexpr uint8_t kByte = 0x2c;
+// Behind the data: what a kernel prefetches.
+constexpr size_t kSlack = 16384;
+
+struct Kernel {
+    KernelKey key;
+    size_t rows, tokens;
+    size_t step_bytes, step_groups;
+    size_t groups; // that run() covers
+    std::function<void()> run;
 };
-
-// One token, a small batch, and the tile of a prefill.
-std::vector<Shape> shapes(nybl_isa isa) {
-    const bool wide = isa >= NYBL_ISA_AVX512_VNNI;
-    const size_t prefill_panels = wide ? 2 : 1;
-    return {{WeightForm::Packed, 2, 1},
-            {WeightForm::Packed, 1, 4},
-            {WeightForm::Bytes, prefill_panels, cpu::jit::max_tokens(isa, prefill_panels)}};
-}
 
 double seconds() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// The best of several short runs: the one that nothing else disturbed.
+// A chain of multiplications that take three cycles each (additions of constants take none on some CPUs).
+constexpr uint64_t kChainCycles = 3 * 20000;
+void run_chain() {
+    uint64_t product = 3;
+    for (uint64_t i = 0; i < kChainCycles / 12; ++i)
+        __asm__ volatile("imul %0, %0\n\timul %0, %0\n\timul %0, %0\n\timul %0, %0" : "+r"(product));
+}
+
 template <class Run>
-double best_seconds(const Run &run) {
-    double best = 1e9;
-    for (int i = 0; i < 40; ++i) {
-        const double start = seconds();
-        run();
-        best = std::min(best, seconds() - start);
+double time_of(const Run &run) {
+    const double start = seconds();
+    run();
+    return seconds() - start;
+}
+
+// Clock cycles of run(): its best of many short samples, against the chain's best of samples in between. The
+// best is the one that nothing else disturbed.
+template <class Run>
+double cycles_of(const Run &run) {
+    double best = 1e9, best_chain = 1e9;
+    for (int i = 0; i < 100; ++i) {
+        best_chain = std::min(best_chain, time_of(run_chain));
+        best = std::min(best, time_of(run));
     }
-    return best;
+    return best / best_chain * kChainCycles;
 }
 
-// Seconds per clock cycle, from a chain of multiplications that take three each (additions of constants take
-// none on some CPUs).
-double cycle_seconds() {
-    constexpr uint64_t kMultiplications = 100000;
-    return best_seconds([] {
-               uint64_t product = 3;
-               for (uint64_t i = 0; i < kMultiplications / 4; ++i)
-                   __asm__ volatile("imul %0, %0\n\timul %0, %0\n\timul %0, %0\n\timul %0, %0"
-                                    : "+r"(product));
-           }) /
-           (3 * kMultiplications);
-}
-
-double measured_cycles(cpu::jit::TileFn kernel, nybl_format format, nybl_isa isa, const Shape &shape,
-                       double cycle) {
+Kernel tile_kernel(nybl_format format, nybl_isa isa, size_t m) {
+    const dispatch::Choice choice = dispatch::choose({.format = format,
+                                                      .storage = NYBL_STORAGE_PACKED,
+                                                      .compute = NYBL_COMPUTE_DEFAULT,
+                                                      .m = m,
+                                                      .n = 4096,
+                                                      .k = 4096,
+                                                      .n_experts = 1,
+                                                      .isa = isa,
+                                                      .threads = 1});
     const cpu::PanelLayout &layout = *cpu::find_panel_layout(format);
-    const bool packed = shape.form == WeightForm::Packed;
+    const bool packed = choice.kernel.strategy == cpu::Strategy::Stream;
+    const size_t panels = choice.kernel.nr / cpu::kPanelRows, tokens = std::min<size_t>(choice.kernel.mr, m);
     const size_t block_bytes = packed ? layout.block_bytes : size_t(cpu::jit::byte_group_bytes(layout, isa));
     const size_t blocks = packed ? kGroups * 32 / layout.block_k : kGroups;
     const size_t stride = (blocks * block_bytes + 63) / 64 * 64;
-    // A byte that makes every number an ordinary one, whatever its width. Behind the weights lies what a
-    // kernel prefetches.
-    constexpr uint8_t kByte = 0x2c;
-    std::vector<uint8_t> weights(stride * shape.panels + 64 + 8192, kByte);
-    std::vector<uint8_t> activations(cpu::activation_bytes(shape.tokens, 32 * kGroups), kByte);
-    std::vector<float> c(16 * shape.panels * shape.tokens);
-    const TileArgs args{.w = weights.data() + (64 - reinterpret_cast<uintptr_t>(weights.data()) % 64) % 64,
-                        .panel_stride = stride,
-                        .a = activations.data(),
-                        .c = c.data(),
-                        .blocks = blocks};
-    constexpr int kCalls = 50;
-    const double time = best_seconds([&] {
+    const cpu::jit::TileFn call =
+        cpu::jit::tile_kernel(packed ? WeightForm::Packed : WeightForm::Bytes, format, isa, panels, tokens);
+    Kernel kernel{.key = {.kind = packed ? KernelKind::Decode : KernelKind::Prefill,
+                          .format = format,
+                          .isa = isa,
+                          .rows = uint8_t(choice.kernel.nr),
+                          .tokens = uint8_t(tokens)},
+                  .rows = choice.kernel.nr,
+                  .tokens = tokens,
+                  .step_bytes = cpu::kActivationBytes * tokens,
+                  .step_groups = 1,
+                  .groups = kGroups,
+                  .run = nullptr};
+    if (call)
+        kernel.run = [=, weights = std::vector<uint8_t>(stride * panels + kSlack, kByte),
+                      activations = std::vector<uint8_t>(cpu::activation_bytes(tokens, 32 * kGroups), kByte),
+                      c = std::vector<float>(choice.kernel.nr * tokens)]() mutable {
+            const uintptr_t at = reinterpret_cast<uintptr_t>(weights.data());
+            const cpu::jit::TileArgs args{.w = weights.data() + (64 - at % 64) % 64,
+                                          .panel_stride = stride,
+                                          .a = activations.data(),
+                                          .c = c.data(),
+                                          .blocks = blocks};
+            call(&args);
+        };
+    return kernel;
+}
+
+Kernel vec_dot_kernel(nybl_format format, nybl_isa isa) {
+    const quant::Format &weights_format = *quant::find_format(format);
+    const quant::Format &activations_format = *quant::find_format(weights_format.vec_dot_type);
+    const size_t blocks = kDotGroups * 32 / weights_format.block_size;
+    const cpu::jit::VecDotKernel call = cpu::jit::vec_dot_kernel(format, isa);
+    Kernel kernel{.key = {.kind = KernelKind::VecDot, .format = format, .isa = isa},
+                  .rows = 1,
+                  .tokens = 1,
+                  .step_bytes = activations_format.block_bytes,
+                  .step_groups = weights_format.block_size / 32,
+                  .groups = kDotGroups,
+                  .run = nullptr};
+    if (call)
+        kernel.run = [=, w = std::vector<uint8_t>(blocks * weights_format.block_bytes + kSlack, kByte),
+                      a = std::vector<uint8_t>(blocks * activations_format.block_bytes + kSlack, kByte)] {
+            float out = 0;
+            const cpu::jit::VecDotArgs args{w.data(), a.data(), blocks, &out};
+            call(&args);
+        };
+    return kernel;
+}
+
+// False where its code cannot be generated.
+bool report(const Kernel &kernel, bool runs_here) {
+    if (!kernel.run)
+        return false;
+    std::printf("%s %zu %zu %zu %zu ", cpu::jit::kernel_name(kernel.key).text, kernel.rows, kernel.tokens,
+                kernel.step_bytes, kernel.step_groups);
+    if (!runs_here) {
+        std::printf("-\n");
+        return true;
+    }
+    constexpr int kCalls = 20;
+    const double cycles = cycles_of([&] {
         for (int i = 0; i < kCalls; ++i)
-            kernel(&args);
+            kernel.run();
     });
-    return time / cycle / double(kCalls * kGroups * cpu::kPanelRows * shape.panels * shape.tokens);
+    std::printf("%.4f\n", cycles / double(kCalls * kernel.groups * kernel.rows * kernel.tokens));
+    return true;
+}
+
+bool report_all() {
+    const cpu::CpuRegisters registers = cpu::read_cpu_registers();
+    std::set<std::string> seen; // several batch sizes may be served by one kernel
+    bool all = true;
+    for (nybl_isa isa : kIsas) {
+        const bool runs_here = cpu::isa_available(registers, isa);
+        for (nybl_format format : kFormats) {
+            for (size_t m : kBatches) {
+                const Kernel kernel = tile_kernel(format, isa, m);
+                if (seen.insert(cpu::jit::kernel_name(kernel.key).text).second)
+                    all &= report(kernel, runs_here);
+            }
+            all &= report(vec_dot_kernel(format, isa), runs_here);
+        }
+    }
+    return all;
 }
 
 } // namespace
 } // namespace nybl::bench
 
 int main(int argc, char **argv) {
-    using namespace nybl;
     if (argc != 2) {
         std::fprintf(stderr, "usage: %s FOLDER\n", argv[0]);
         return 2;
     }
     setenv("NYBL_JIT_DUMP", argv[1], 1);
-    const cpu::CpuRegisters registers = cpu::read_cpu_registers();
-    const double cycle = bench::cycle_seconds();
-    for (nybl_isa isa : {NYBL_ISA_AVX2, NYBL_ISA_AVX_VNNI, NYBL_ISA_AVX512_VNNI})
-        for (nybl_format format : bench::kFormats)
-            for (const bench::Shape &shape : bench::shapes(isa)) {
-                const cpu::jit::TileFn kernel =
-                    cpu::jit::tile_kernel(shape.form, format, isa, shape.panels, shape.tokens);
-                if (!kernel) {
-                    std::fprintf(stderr, "%s: %s\n", argv[0], last_error());
-                    return 1;
-                }
-                const cpu::jit::KernelKey key{.kind = shape.form == cpu::jit::WeightForm::Bytes
-                                                          ? cpu::jit::KernelKind::Prefill
-                                                          : cpu::jit::KernelKind::Decode,
-                                              .format = format,
-                                              .isa = isa,
-                                              .rows = uint8_t(shape.panels * cpu::kPanelRows),
-                                              .tokens = uint8_t(shape.tokens)};
-                std::printf("%s %zu %zu ", cpu::jit::kernel_name(key).text, shape.panels * cpu::kPanelRows,
-                            shape.tokens);
-                if (cpu::isa_available(registers, isa))
-                    std::printf("%.4f\n", bench::measured_cycles(kernel, format, isa, shape, cycle));
-                else
-                    std::printf("-\n");
-            }
+    if (!nybl::bench::report_all()) {
+        std::fprintf(stderr, "%s: %s\n", argv[0], nybl::last_error());
+        return 1;
+    }
     return 0;
 }
