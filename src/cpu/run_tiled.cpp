@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "cpu/block.h"
+#include "cpu/jit/amx_kernel.h"
 #include "cpu/jit/tile_kernel.h"
 #include "cpu/jit/unpack_kernel.h"
 
@@ -55,7 +56,9 @@ bool tile_panels(const Block &block, size_t first, size_t count) noexcept {
                                 .a = block.tile(i) + b * groups_per_block * kActivationBytes * tokens,
                                 .c = c + kPanelRows * count * (i - block.row_begin),
                                 .blocks = some * groups_per_block};
-            const auto kernel = jit::tile_kernel(WeightForm::Bytes, w.format->id, isa, count, tokens);
+            const auto kernel = isa == NYBL_ISA_AMX
+                                    ? jit::amx_kernel(w.format->id, tokens)
+                                    : jit::tile_kernel(WeightForm::Bytes, w.format->id, isa, count, tokens);
             if (!kernel)
                 return false;
             kernel(&args);

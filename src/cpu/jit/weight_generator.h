@@ -31,6 +31,7 @@ class WeightGenerator : public VectorGenerator {
     explicit WeightGenerator(const KernelKey &key);
 
     bool k_format() const { return layout_.scales_offset != 0; }
+    bool signed_codes() const { return key().isa == NYBL_ISA_AMX; }
 
     // The codes of rows `half` of chunk c (its low or high nibbles) of the packed group at `group`, as the
     // unsigned operand of a dot: in `codes`, and for two chains of a table the second operand in `second`.
