@@ -38,6 +38,14 @@ size_t output_rows(const Job &job) noexcept {
 size_t max_segments(const Job &job) noexcept {
     return job.experts ? std::min(job.experts->n_experts, output_rows(job)) : job.n_products;
 }
+// Products of one job share the activations: those with kernels are of one family, and the reference reads
+// either.
+DotFamily job_dot_family(const Job &job) noexcept {
+    nybl_isa isa = NYBL_ISA_SCALAR;
+    for (size_t p = 0; p < job.n_products; ++p)
+        isa = std::max(isa, job.products[p].kernel.isa);
+    return dot_family(isa);
+}
 bool needs_quantised(const Job &job) noexcept {
     return job.products[0].kernel.strategy != Strategy::F32;
 }
@@ -133,7 +141,7 @@ void quantize_part_of_row(const Job &job, const Scratch &scratch, size_t row, si
     const KernelChoice &kernel = job.products[0].kernel;
     const size_t groups = job.k / 32;
     const size_t element = job.x.type == NYBL_F32 ? 4 : 2;
-    quantize_row(dot_family(kernel.isa), job.x.type, job.x.row(row) + 32 * g_begin * element,
+    quantize_row(job_dot_family(job), job.x.type, job.x.row(row) + 32 * g_begin * element,
                  32 * (g_end - g_begin), buffer);
     const auto place = [&](size_t begin, size_t rows, size_t i) { // row i of the segment at `begin`
         const size_t first = i / kernel.mr * kernel.mr;

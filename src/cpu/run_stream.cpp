@@ -14,6 +14,11 @@ using jit::WeightForm;
 // Groups that a call covers where several tiles meet the same weights: they stay in the first-level cache.
 constexpr size_t kSegmentGroups = 16;
 
+// An expert with few tokens is streamed inside a tiled product; AMX has no kernel that streams.
+nybl_isa stream_isa(const KernelChoice &kernel) noexcept {
+    return std::min(kernel.isa, NYBL_ISA_AVX512_VNNI);
+}
+
 // Panels first, first + stride, ...: `count` of them through one call per tile and segment of K.
 bool stream_panels(const Block &block, size_t first, size_t stride, size_t count) noexcept {
     const Product &product = *block.product;
@@ -33,7 +38,7 @@ bool stream_panels(const Block &block, size_t first, size_t stride, size_t count
                                 .c = c + kPanelRows * count * (i - block.row_begin),
                                 .blocks = std::min(segment, blocks - b)};
             const auto kernel =
-                jit::tile_kernel(WeightForm::Packed, w.format->id, product.kernel.isa, count, tokens);
+                jit::tile_kernel(WeightForm::Packed, w.format->id, stream_isa(product.kernel), count, tokens);
             if (!kernel)
                 return false;
             kernel(&args);
@@ -55,7 +60,9 @@ size_t stream_workspace_bytes(const Product &product) noexcept {
 bool run_stream(const Block &block) noexcept {
     const KernelChoice &kernel = block.product->kernel;
     const size_t count = block.panel_end - block.panel_begin;
-    const size_t side = kernel.nr / kPanelRows; // panels side by side: as many streams of memory
+    // An expert may have fewer tokens than a tile.
+    const size_t tokens = std::min<size_t>(kernel.mr, block.segment_rows);
+    const size_t side = jit::stream_panels(*block.product->w.layout, stream_isa(kernel), tokens);
     const size_t run = count / side;
     for (size_t i = 0; i < run; ++i)
         if (!stream_panels(block, block.panel_begin + i, run, side))

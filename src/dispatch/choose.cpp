@@ -1,24 +1,30 @@
 // The dispatch table and the rules around it.
 #include "dispatch/choose.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "cpu/isa.h"
+#include "cpu/jit/tile_kernel.h"
 #include "quant/format.h"
 
 namespace nybl::dispatch {
 namespace {
 
-// What the generated kernels of an instruction set look like. One line per set, best last.
+// How an instruction set is used. One line per set, best last; re-measured by hand until `tune` exists.
 struct KernelSet {
     nybl_isa isa;
-    uint32_t mr; // tokens per tile: one value per set, since the products of a job share the activations
-    uint32_t stream_max_m; // above this many tokens, unpacking a panel once for all of them pays
+    nybl_isa stream_isa;    // whose kernels read packed panels: AMX has none of its own
+    uint32_t stream_max_m;  // above this many tokens, unpacking a panel once for all of them pays
+    uint32_t stream_tokens; // tokens per tile, at most
+    uint32_t tiled_tokens;
+    uint32_t tiled_panels;
 };
 constexpr KernelSet kKernelSets[] = {
-    {NYBL_ISA_AVX2, 4, 16},
-    {NYBL_ISA_AVX_VNNI, 4, 16},
-    {NYBL_ISA_AVX512_VNNI, 4, 16},
+    {NYBL_ISA_AVX2, NYBL_ISA_AVX2, 16, 4, 4, 1},
+    {NYBL_ISA_AVX_VNNI, NYBL_ISA_AVX_VNNI, 16, 6, 6, 1},
+    {NYBL_ISA_AVX512_VNNI, NYBL_ISA_AVX512_VNNI, 16, 16, 12, 2},
+    {NYBL_ISA_AMX, NYBL_ISA_AVX512_VNNI, 16, 16, 16, 1},
 };
 
 const KernelSet *best_set(nybl_isa isa) noexcept {
@@ -29,29 +35,45 @@ const KernelSet *best_set(nybl_isa isa) noexcept {
     return best;
 }
 
+// Tokens per tile so that m tokens make equal tiles: 17 over at most 16 are 9 and 8, not 16 and 1.
+uint32_t even_tiles(size_t m, uint32_t most) noexcept {
+    const size_t tiles = (m + most - 1) / most;
+    return static_cast<uint32_t>((m + tiles - 1) / tiles);
+}
+
 struct Rule {
     cpu::KernelChoice kernel;
     const char *op;
     const char *reason;
 };
 
-constexpr cpu::KernelChoice kReference{cpu::Strategy::Reference, NYBL_ISA_SCALAR, 1, cpu::kPanelRows, 0};
-constexpr cpu::KernelChoice kUnquantised{cpu::Strategy::F32, NYBL_ISA_SCALAR, 1, cpu::kPanelRows, 0};
-
+// The layout of the activations, mr, depends on the instruction set and m alone: the products of a job share
+// it, whatever their formats and kernels.
 Rule apply_rules(const Shape &shape) noexcept {
-    if (shape.compute == NYBL_COMPUTE_F32)
-        return {kUnquantised, "f32", "unquantised activations were asked for"};
+    cpu::KernelChoice kernel;
+    if (shape.compute == NYBL_COMPUTE_F32) {
+        kernel.strategy = cpu::Strategy::F32;
+        return {kernel, "f32", "unquantised activations were asked for"};
+    }
     const KernelSet *set = best_set(shape.isa);
     if (!set)
-        return {kReference, "reference",
-                "the instruction set is scalar: by the machine, NYBL_MAX_ISA or max_isa"};
-    if (!cpu::find_panel_layout(shape.format))
-        return {kReference, "reference", "no generated kernel for this format"};
+        return {kernel, "reference",
+                "the instruction set is scalar: by the machine, NYBL_MAX_ISA, max_isa, or a system that "
+                "refuses generated code"};
+    const size_t m = std::max<size_t>(shape.m, 1);
+    const bool stream = m <= set->stream_max_m;
+    kernel.mr = even_tiles(m, stream ? set->stream_tokens : set->tiled_tokens);
+    kernel.stream_max_m = set->stream_max_m;
+    const cpu::PanelLayout *layout = cpu::find_panel_layout(shape.format);
+    if (!layout)
+        return {kernel, "reference", "no generated kernel for this format"};
     if (shape.storage == NYBL_STORAGE_ORIGINAL)
-        return {kReference, "reference", "no generated kernel for original blocks"};
-    const bool stream = shape.m <= set->stream_max_m;
-    const cpu::KernelChoice kernel{stream ? cpu::Strategy::Stream : cpu::Strategy::Tiled, set->isa, set->mr,
-                                   cpu::kPanelRows, set->stream_max_m};
+        return {kernel, "reference", "no generated kernel for original blocks"};
+    kernel.strategy = stream ? cpu::Strategy::Stream : cpu::Strategy::Tiled;
+    kernel.isa = stream ? set->stream_isa : set->isa;
+    kernel.nr = static_cast<uint32_t>(
+        cpu::kPanelRows *
+        (stream ? cpu::jit::stream_panels(*layout, kernel.isa, kernel.mr) : set->tiled_panels));
     if (shape.n_experts > 1)
         return {kernel, "moe",
                 stream ? "experts, few tokens: weights are read once, all experts in one range"

@@ -23,7 +23,7 @@ uint8_t *aligned(std::vector<uint8_t> &bytes, size_t size) {
 std::vector<nybl_isa> runnable_isas() {
     static const std::vector<nybl_isa> isas = [] {
         std::vector<nybl_isa> found;
-        for (const nybl_isa isa : {NYBL_ISA_AVX2, NYBL_ISA_AVX_VNNI, NYBL_ISA_AVX512_VNNI})
+        for (const nybl_isa isa : {NYBL_ISA_AVX2, NYBL_ISA_AVX_VNNI, NYBL_ISA_AVX512_VNNI, NYBL_ISA_AMX})
             if (cpu::isa_available(cpu::read_cpu_registers(), isa))
                 found.push_back(isa);
             else

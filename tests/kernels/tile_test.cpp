@@ -16,6 +16,11 @@ using cpu::Strategy;
 // Every split of `m` tokens over tiles and panels that the registers of `isa` allow.
 std::vector<KernelChoice> kernel_choices(Strategy strategy, nybl_isa isa) {
     std::vector<KernelChoice> choices;
+    if (isa == NYBL_ISA_AMX) {
+        for (uint32_t mr = 1; mr <= 16; ++mr)
+            choices.push_back({.strategy = strategy, .isa = isa, .mr = mr, .nr = 16});
+        return choices;
+    }
     for (const uint32_t panels : {1u, 2u, 4u})
         for (uint32_t mr = 1; mr <= cpu::jit::max_tokens(isa, panels); ++mr)
             choices.push_back({.strategy = strategy, .isa = isa, .mr = mr, .nr = 16 * panels});

@@ -26,6 +26,15 @@ constexpr size_t max_tokens(nybl_isa isa, size_t panels) noexcept {
     return accumulators / panels;
 }
 
+// How many panels a kernel of `tokens` streams side by side: as many as the registers hold, up to four (more
+// streams of memory do not help); two where their scales go through the stack.
+constexpr size_t stream_panels(const PanelLayout &layout, nybl_isa isa, size_t tokens) noexcept {
+    size_t panels = layout.scales_offset ? 2 : 4;
+    while (panels > 1 && tokens > max_tokens(isa, panels))
+        panels /= 2;
+    return panels;
+}
+
 // The kernel for P = panels (1, 2 or 4) and T = tokens <= max_tokens, generated at the first call; NULL where
 // code cannot be generated.
 TileFn tile_kernel(WeightForm form, nybl_format format, nybl_isa isa, size_t panels, size_t tokens) noexcept;
