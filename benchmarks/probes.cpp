@@ -1,7 +1,9 @@
 // The generators of the probe loops.
 #include "probes.h"
 
+#include <algorithm>
 #include <fmt/format.h>
+#include <iterator>
 #include <stdexcept>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -218,24 +220,31 @@ std::vector<ReaderShape> reader_shapes() {
     return shapes;
 }
 
+namespace {
+struct PeakText {
+    Peak peak;
+    const char *key, *name;
+};
+constexpr PeakText kPeakTexts[] = {
+    {Peak::kDot1, "dot1", "dot1 (vpmaddubsw, vpmaddwd, vpaddd)"},
+    {Peak::kDot2, "dot2", "dot2 (2 vpmaddubsw, vpaddw, vpmaddwd, vpaddd)"},
+    {Peak::kVnniYmm, "vpdpbusd_ymm", "vpdpbusd ymm"},
+    {Peak::kVnniZmm, "vpdpbusd_zmm", "vpdpbusd zmm"},
+    {Peak::kAmx, "tdpbusd", "tdpbusd"},
+    {Peak::kFmaYmm, "fma_ymm", "f32 fma ymm"},
+    {Peak::kFmaZmm, "fma_zmm", "f32 fma zmm"},
+};
+const PeakText &text_of(Peak peak) {
+    return *std::find_if(std::begin(kPeakTexts), std::end(kPeakTexts),
+                         [&](const PeakText &text) { return text.peak == peak; });
+}
+} // namespace
+
+const char *peak_key(Peak peak) {
+    return text_of(peak).key;
+}
 const char *peak_name(Peak peak) {
-    switch (peak) {
-    case Peak::kDot1:
-        return "dot1 (vpmaddubsw, vpmaddwd, vpaddd)";
-    case Peak::kDot2:
-        return "dot2 (2 vpmaddubsw, vpaddw, vpmaddwd, vpaddd)";
-    case Peak::kVnniYmm:
-        return "vpdpbusd ymm";
-    case Peak::kVnniZmm:
-        return "vpdpbusd zmm";
-    case Peak::kAmx:
-        return "tdpbusd";
-    case Peak::kFmaYmm:
-        return "f32 fma ymm";
-    case Peak::kFmaZmm:
-        return "f32 fma zmm";
-    }
-    return "";
+    return text_of(peak).name;
 }
 
 bool peak_available(Peak peak) {

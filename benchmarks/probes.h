@@ -33,8 +33,9 @@ enum class Peak {
 };
 inline constexpr Peak kAllPeaks[] = {Peak::kDot1, Peak::kDot2,   Peak::kVnniYmm, Peak::kVnniZmm,
                                      Peak::kAmx,  Peak::kFmaYmm, Peak::kFmaZmm};
-const char *peak_name(Peak peak);
-bool peak_available(Peak peak); // asks the system for the AMX permission on the first call
+const char *peak_key(Peak peak);  // "dot1"
+const char *peak_name(Peak peak); // in words
+bool peak_available(Peak peak);   // asks the system for the AMX permission on the first call
 
 class Probe;
 

@@ -2,6 +2,7 @@
 #include "report.h"
 
 #include <algorithm>
+#include <benchmark/benchmark.h>
 #include <fmt/format.h>
 #include <map>
 
@@ -104,30 +105,31 @@ void print_machine(std::FILE *out, Shared &shared, const Arena &arena) {
 
 void print_limits(std::FILE *out, Shared &shared, const std::vector<unsigned> &threads) {
     constexpr double kSeconds = 0.15;
-    fmt::print(out, "limits{:41}", "");
-    for (const unsigned count : threads)
-        fmt::print(out, "  {:>4} thread{} (median)", count, count == 1 ? " " : "s");
-    fmt::print(out, "\n  {:45}", "streaming read, GB/s");
-    for (const unsigned count : threads) {
-        const LimitFigures figures = shared.limits.measure_read(count, kSeconds);
-        fmt::print(out, "  {:10.1f} {:>10}", figures.quiet * kGiga,
-                   fmt::format("({:.1f})", figures.median * kGiga));
-    }
-    fmt::print(out, "\n");
-    for (const unsigned count : threads)
-        fmt::print(out, "    fastest of {} readers, {} thread{}: {}\n", reader_shapes().size(), count,
-                   count == 1 ? "" : "s", shared.limits.reader(count).describe());
-    for (const Peak peak : kAllPeaks) {
-        if (!peak_available(peak))
-            continue;
-        fmt::print(out, "  {:45}", fmt::format("{}, GFLOP/s", peak_name(peak)));
+    // Also for the JSON report, as "read/t1" and the like.
+    const auto row = [&](const char *key, const char *title, const auto &measure) {
+        fmt::print(out, "  {:54}", title);
         for (const unsigned count : threads) {
-            const LimitFigures figures = shared.limits.measure_peak(peak, count, kSeconds);
-            fmt::print(out, "  {:10.1f} {:>10}", figures.quiet * kGiga,
+            const LimitFigures figures = measure(count);
+            fmt::print(out, " {:10.1f} {:>10}", figures.quiet * kGiga,
                        fmt::format("({:.1f})", figures.median * kGiga));
+            benchmark::AddCustomContext(fmt::format("{}/t{}", key, count),
+                                        fmt::format("{:.1f}", figures.quiet * kGiga));
         }
         fmt::print(out, "\n");
-    }
+    };
+    fmt::print(out, "  {:54}", "limits: quiet rate (median)");
+    for (const unsigned count : threads)
+        fmt::print(out, " {:>21}", fmt::format("{} thread{}", count, count == 1 ? "" : "s"));
+    fmt::print(out, "\n");
+    row("read", "streaming read, GB/s",
+        [&](unsigned count) { return shared.limits.measure_read(count, kSeconds); });
+    for (const Peak peak : kAllPeaks)
+        if (peak_available(peak))
+            row(peak_key(peak), fmt::format("{}, GFLOP/s", peak_name(peak)).c_str(),
+                [&](unsigned count) { return shared.limits.measure_peak(peak, count, kSeconds); });
+    for (const unsigned count : threads)
+        fmt::print(out, "  fastest of {} readers on {} thread{}: {}\n", reader_shapes().size(), count,
+                   count == 1 ? "" : "s", shared.limits.reader(count).describe());
     fmt::print(out, "\n");
     std::fflush(out);
 }

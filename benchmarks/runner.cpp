@@ -69,18 +69,34 @@ class Measurement {
             shared.limits.reader(of.threads); // chosen before the clock runs
     }
 
-    // One sample of `calls` calls; the seconds it took, or nothing where a call failed.
-    std::optional<double> sample(uint64_t calls) {
-        if (of_.threads > 1)
-            workload_.call(); // wakes the pool
+    // One sample of `calls` calls; false where one failed.
+    bool sample(uint64_t calls) {
         const double start = now();
         for (uint64_t i = 0; i < calls; ++i)
             if (workload_.call() != NYBL_OK)
-                return std::nullopt;
-        const double seconds = std::max(now() - start, 1e-9);
-        kernel_.add(static_cast<double>(calls) / seconds);
-        sample_limits(seconds);
-        return seconds;
+                return false;
+        last_seconds_ = std::max(now() - start, 1e-9);
+        kernel_.add(static_cast<double>(calls) / last_seconds_);
+        return true;
+    }
+
+    // The limits' turn; after a long sample several, so that they do not rest on a handful.
+    void sample_limits() {
+        if (of_.threads > 1)
+            wait_until_idle();
+        const int rounds = std::clamp(static_cast<int>(last_seconds_ / 10e-3), 1, 8);
+        for (int round = 0; round < rounds; ++round) {
+            if (of_.op->roof == Roof::kRead)
+                roof_.add(shared_.limits.sample_read(of_.threads));
+            else if (of_.op->roof == Roof::kCopy)
+                sample_copy();
+            else if (roof_peak_)
+                roof_.add(shared_.limits.sample_peak(*roof_peak_, of_.threads));
+            if (dot_peak_ && dot_peak_ != roof_peak_)
+                dot_.add(shared_.limits.sample_peak(*dot_peak_, of_.threads));
+        }
+        if (of_.threads > 1)
+            workload_.call(); // wakes the pool for the next sample
     }
 
     Result result() {
@@ -107,23 +123,6 @@ class Measurement {
   private:
     double now() const { return of_.threads == 1 ? thread_seconds() : wall_seconds(); }
 
-    // After a long sample several, so that the limits do not rest on a handful.
-    void sample_limits(double kernel_seconds) {
-        if (of_.threads > 1)
-            wait_until_idle();
-        const int rounds = std::clamp(static_cast<int>(kernel_seconds / 10e-3), 1, 8);
-        for (int round = 0; round < rounds; ++round) {
-            if (of_.op->roof == Roof::kRead)
-                roof_.add(shared_.limits.sample_read(of_.threads));
-            else if (of_.op->roof == Roof::kCopy)
-                sample_copy();
-            else if (roof_peak_)
-                roof_.add(shared_.limits.sample_peak(*roof_peak_, of_.threads));
-            if (dot_peak_ && dot_peak_ != roof_peak_)
-                dot_.add(shared_.limits.sample_peak(*dot_peak_, of_.threads));
-        }
-    }
-
     void sample_copy() {
         const double start = now();
         workload_.copy();
@@ -135,10 +134,10 @@ class Measurement {
     Workload &workload_;
     std::optional<Peak> roof_peak_, dot_peak_;
     Samples kernel_, roof_, dot_;
+    double last_seconds_ = 0;
 };
 
 uint64_t calls_per_sample(const Case &of, Workload &workload) {
-    workload.call();
     const double start = wall_seconds();
     uint64_t calls = 0;
     double seconds = 0;
@@ -203,11 +202,14 @@ class Runner {
     void measure(benchmark::State &state, const Case &of, Workload &workload) {
         Measurement measurement(shared_, of, workload);
         const PinnedScope pinned(shared_.machine.cores[0]);
+        // Google Benchmark's own clock stands still while the limits have their turn.
         while (state.KeepRunningBatch(static_cast<benchmark::IterationCount>(workload.calls_per_sample))) {
-            const std::optional<double> seconds = measurement.sample(workload.calls_per_sample);
-            if (!seconds)
+            const bool done = measurement.sample(workload.calls_per_sample);
+            state.PauseTiming();
+            if (!done)
                 return fail(state, of, nybl_last_error());
-            state.SetIterationTime(*seconds);
+            measurement.sample_limits();
+            state.ResumeTiming();
         }
         const Result result = measurement.result();
         set_counters(state, result);
@@ -245,7 +247,7 @@ void register_cases(Shared &shared, const std::vector<Case> &cases) {
     for (const Case &of : cases)
         benchmark::RegisterBenchmark(of.name().c_str(), [runner, of](benchmark::State &state) {
             runner->run(state, of);
-        })->UseManualTime();
+        })->Unit(benchmark::kMicrosecond);
 }
 
 } // namespace nybl::bench
