@@ -5,14 +5,49 @@
 #include "base/status.h"
 #include "quant/block_io.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace nybl::quant {
 namespace {
 
-constexpr size_t kLargestBlockBytes = 292;
+constexpr size_t kLargestBlock = 256, kLargestBlockBytes = 292; // Q8_K
 
+// The last one may be a padded one.
 size_t blocks_per_row(const Format &format, uint64_t k) noexcept {
-    return static_cast<size_t>(k / format.block_size);
+    return static_cast<size_t>(k / format.block_size + (k % format.block_size != 0));
 }
+
+// Block b of a row and its importance: in place, or where K ends inside it, copies filled up with zeros. A
+// group of zeros gets a zero scale and minimum, so that the groups beside it are encoded as if it were not
+// there.
+class SourceBlock {
+  public:
+    SourceBlock(const Format &format, uint64_t k, size_t b, const float *row,
+                const float *importance) noexcept
+        : x(row + b * format.block_size), weights(importance ? importance + b * format.block_size : nullptr) {
+        const uint64_t left = k - b * format.block_size;
+        if (left >= format.block_size)
+            return;
+        x = pad(x, left, padded_x_);
+        if (weights)
+            weights = pad(weights, left, padded_weights_);
+    }
+    SourceBlock(const SourceBlock &) = delete;
+    SourceBlock &operator=(const SourceBlock &) = delete;
+
+    const float *x, *weights;
+
+  private:
+    using Buffer = float[kLargestBlock];
+
+    static const float *pad(const float *values, uint64_t n, Buffer &buffer) noexcept {
+        std::fill(std::copy_n(values, n, buffer), std::end(buffer), 0.0f);
+        return buffer;
+    }
+
+    Buffer padded_x_, padded_weights_; // filled where needed: most blocks are whole
+};
 
 size_t stride_or(size_t stride, size_t contiguous) noexcept {
     return stride ? stride : contiguous;
@@ -54,11 +89,18 @@ nybl_status row_bytes(const Format &format, uint64_t k, size_t *bytes) noexcept 
     if (k % format.block_size != 0)
         return fail(NYBL_INVALID_ARGUMENT, "K = %llu is not a multiple of %u, the block of %s",
                     static_cast<unsigned long long>(k), format.block_size, format.name);
-    const uint64_t blocks = k / format.block_size;
+    return padded_row_bytes(format, k, bytes);
+}
+
+nybl_status padded_row_bytes(const Format &format, uint64_t k, size_t *bytes) noexcept {
+    if (k % kGroup != 0)
+        return fail(NYBL_INVALID_ARGUMENT, "K = %llu is not a multiple of 32, the group of %s",
+                    static_cast<unsigned long long>(k), format.name);
+    const size_t blocks = blocks_per_row(format, k);
     if (blocks > SIZE_MAX / format.block_bytes)
         return fail(NYBL_INVALID_ARGUMENT, "K = %llu: the bytes of a row of %s do not fit 64 bits",
                     static_cast<unsigned long long>(k), format.name);
-    *bytes = static_cast<size_t>(blocks) * format.block_bytes;
+    *bytes = blocks * format.block_bytes;
     return NYBL_OK;
 }
 
@@ -79,9 +121,8 @@ nybl_status check_source(const Format &format, nybl_level level, RowRange rows, 
     const FloatEnvironment environment;
     for (uint64_t row = rows.begin; row < rows.end; ++row)
         for (size_t b = 0; b < blocks_per_row(format, k); ++b) {
-            const size_t first = b * format.block_size;
-            const nybl_status status = check_block(format, level, row, b, source_row(src, row, k) + first,
-                                                   importance ? importance + first : nullptr);
+            const SourceBlock block(format, k, b, source_row(src, row, k), importance);
+            const nybl_status status = check_block(format, level, row, b, block.x, block.weights);
             if (status != NYBL_OK)
                 return status;
         }
@@ -91,10 +132,17 @@ nybl_status check_source(const Format &format, nybl_level level, RowRange rows, 
 void quantize_rows(const Format &format, nybl_level level, RowRange rows, uint64_t k, SourceRows src,
                    const float *importance, EncodedRows dst) noexcept {
     const FloatEnvironment environment;
-    const size_t blocks = blocks_per_row(format, k),
-                 stride = stride_or(dst.stride, blocks * format.block_bytes);
-    for (uint64_t row = rows.begin; row < rows.end; ++row)
-        format.quantize(level, source_row(src, row, k), importance, at(dst.data, row, stride), blocks);
+    const size_t whole = static_cast<size_t>(k / format.block_size), blocks = blocks_per_row(format, k);
+    const size_t stride = stride_or(dst.stride, blocks * format.block_bytes);
+    for (uint64_t row = rows.begin; row < rows.end; ++row) {
+        const float *x = source_row(src, row, k);
+        uint8_t *out = at(dst.data, row, stride);
+        format.quantize(level, x, importance, out, whole);
+        if (whole < blocks) {
+            const SourceBlock last(format, k, whole, x, importance);
+            format.quantize(level, last.x, last.weights, out + whole * format.block_bytes, 1);
+        }
+    }
 }
 
 void dequantize_rows(const Format &format, RowRange rows, uint64_t k, BlockRows src, float *dst,

@@ -13,6 +13,9 @@ namespace nybl::quant {
 // K must be a multiple of the block: an INVALID_ARGUMENT that names the multiple. Bytes of a row in *bytes.
 nybl_status row_bytes(const Format &format, uint64_t k, size_t *bytes) noexcept;
 
+// As row_bytes for a K that only has to be a multiple of 32: a last block that K does not fill counts whole.
+nybl_status padded_row_bytes(const Format &format, uint64_t k, size_t *bytes) noexcept;
+
 struct SourceRows {
     const float *data;
     size_t stride;
@@ -38,7 +41,8 @@ nybl_status check_importance(uint64_t k, const float *importance, const float **
 nybl_status check_source(const Format &format, nybl_level level, RowRange rows, uint64_t k, SourceRows src,
                          const float *importance) noexcept;
 
-// Encodes checked rows.
+// Encodes checked rows. Where K ends inside a block (padded_row_bytes) its rest is encoded as zeros, of which
+// the fit of the others sees nothing.
 void quantize_rows(const Format &format, nybl_level level, RowRange rows, uint64_t k, SourceRows src,
                    const float *importance, EncodedRows dst) noexcept;
 

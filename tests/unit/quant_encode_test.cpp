@@ -186,6 +186,37 @@ TEST_CASE("rows may be split into ranges and lie apart", "[quant]") {
     }
 }
 
+TEST_CASE("a last block that K does not fill is encoded as if the rest were not there", "[quant]") {
+    const size_t k = 256 + 96;
+    const std::vector<float> x = Numbers(12).bells(2 * k);
+    std::vector<float> importance = Numbers(13).bells(k);
+    for (float &weight : importance)
+        weight *= weight;
+    for (const nybl_format id : {NYBL_Q4_K, NYBL_Q5_K, NYBL_Q6_K})
+        for (const float *weights :
+             {static_cast<const float *>(nullptr), static_cast<const float *>(importance.data())}) {
+            const Format &format = format_of(id);
+            INFO(format.name);
+            size_t bytes = 0;
+            REQUIRE(row_bytes(format, k, &bytes) == NYBL_INVALID_ARGUMENT);
+            REQUIRE(padded_row_bytes(format, k, &bytes) == NYBL_OK);
+            REQUIRE(bytes == 2 * format.block_bytes);
+            REQUIRE(check_source(format, NYBL_LEVEL_DEFAULT, {0, 2}, k, {x.data(), 0}, weights) == NYBL_OK);
+            std::vector<uint8_t> out(2 * bytes + 1, 0xA5);
+            quantize_rows(format, NYBL_LEVEL_DEFAULT, {0, 2}, k, {x.data(), 0}, weights, {out.data(), 0});
+            CHECK(out.back() == 0xA5);
+            out.pop_back();
+            const std::vector<float> values = decode(id, out, 2);
+            for (size_t row = 0; row < 2; ++row)
+                for (size_t i = 0; i < 512; ++i)
+                    CHECK(std::abs(values[row * 512 + i] - (i < k ? x[row * k + i] : 0.0f)) <=
+                          (i < k ? 0.3f : 0.0f));
+        }
+    size_t bytes = 0;
+    CHECK(padded_row_bytes(format_of(NYBL_Q4_K), 272, &bytes) == NYBL_INVALID_ARGUMENT);
+    CHECK(std::string(nybl::last_error()).find("multiple of 32") != std::string::npos);
+}
+
 #if defined(__x86_64__)
 TEST_CASE("the caller's floating-point modes change nothing and are left alone", "[quant]") {
     const std::vector<float> x = Numbers(10).bells(2 * kK);
