@@ -5,8 +5,8 @@
 #include <atomic>
 
 #include "checks.h"
-#include "quant/codec.h"
 #include "context.h"
+#include "quant/codec.h"
 
 namespace nybl::capi {
 namespace {

