@@ -28,8 +28,10 @@ DOT = r"(\{vex\} )?(vpdpbusd|vpdpwssd)\s+(.*%[xyz]mm(\d+))$"
 # Where LLVM's model of it is known to be wrong, an instruction that it has right stands in: Zen 4 issues a 512-bit dot product
 # each cycle (two 256-bit ones) with a latency of 4, like its fused multiply-add; LLVM says one of either width in two cycles.
 DOT_STAND_INS = {"znver4": "vfmadd231ps"}
-NOTES = ["znver4: a dot product counts like vfmadd231ps, since LLVM's own figure for it is half of what the CPU does.",
-         "znver3, znver4: LLVM puts a broadcast from memory on the multiply ports, which may be too dear.",
+# LLVM puts a broadcast from memory on Zen's multiply ports, which makes a prefill slower than one was measured on Zen 3.
+BROADCASTS_ARE_LOADS = ["znver3", "znver4"]
+BROADCAST = r"v(?:pbroadcast[dq]|broadcasts[sd])(\s+[^%,]*\()"
+NOTES = ["znver3, znver4: a broadcast from memory counts as a load; znver4: a dot product counts like vfmadd231ps.",
          "sapphirerapids, avx512_vnni: LLVM gives 512-bit multiplies one port; server parts have two."]
 ITERATIONS = 40
 
@@ -142,6 +144,8 @@ def adapt(cpu, lines):
                 name = stand_in or (vex or "") + name
             line = "%s %s" % (name, operands)
             fresh.discard(destination)
+        elif cpu in BROADCASTS_ARE_LOADS:
+            line = re.sub(BROADCAST, r"vmovups\1", line)
         adapted.append(line)
     return adapted
 
