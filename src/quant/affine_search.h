@@ -1,8 +1,6 @@
 // Weighted search for scale and minimum of 32 elements that are scale * code + min, codes 0 .. top:
 // candidates around the plain scale, each refitted by least squares, the best then refined by alternating
 // rounding and refitting.
-//
-// Sums run in four lanes with a fixed final order, so that compilers may use vectors without changing a bit.
 #pragma once
 
 #include "quant/block_weights.h"
@@ -22,30 +20,30 @@ class AffineSearch {
     static constexpr float kStretch = 1.2f;
 
   public:
-    AffineSearch(const float *x, const float *weights) noexcept
-        : x_(x), w_(weights), range_(range(x, kGroup)) {}
+    AffineSearch(const float *x, const float *weights) noexcept : x_(x), w_(weights) {}
 
-    static float nearest(float v) noexcept {
-        // Clamped first: the cast is undefined beyond the range of int.
-        return static_cast<float>(
-            static_cast<int>(std::min(std::max(v, 0.0f), static_cast<float>(top)) + 0.5f));
+    // Clamped first: the conversion is undefined beyond the range of int.
+    static Lanes nearest(Lanes v) noexcept {
+        return truncate(clamp(v, 0.0f, static_cast<float>(top)) + 0.5f);
     }
 
     float error(Affine a) const noexcept {
         const float inverse = reciprocal_or_zero(a.scale);
-        float lane[4] = {};
-        for (size_t i = 0; i < kGroup; i += 4)
-            for (size_t l = 0; l < 4; ++l) {
-                const float e = x_[i + l] - (a.scale * nearest((x_[i + l] - a.min) * inverse) + a.min);
-                lane[l] += w_[i + l] * e * e;
-            }
-        return sum_lanes(lane);
+        Lanes sum{};
+        for (size_t i = 0; i < kGroup; i += kLanes) {
+            const Lanes x = load_lanes(x_ + i), e = x - (a.scale * nearest((x - a.min) * inverse) + a.min);
+            sum += load_lanes(w_ + i) * e * e;
+        }
+        return sum_lanes(sum);
     }
 
     void codes(Affine a, uint8_t *out) const noexcept {
         const float inverse = reciprocal_or_zero(a.scale);
-        for (size_t i = 0; i < kGroup; ++i)
-            out[i] = static_cast<uint8_t>(nearest((x_[i] - a.min) * inverse));
+        for (size_t i = 0; i < kGroup; i += kLanes) {
+            const IntLanes q = to_int(nearest((load_lanes(x_ + i) - a.min) * inverse));
+            for (size_t l = 0; l < kLanes; ++l)
+                out[i + l] = static_cast<uint8_t>(q[l]);
+        }
     }
 
     // The best of what `polish` makes of the fits found (the form in which they will be stored, or they
@@ -53,14 +51,16 @@ class AffineSearch {
     // for the K formats.
     template <class Polish>
     Affine search(Affine best, Effort effort, float min_limit, Polish polish) const noexcept {
-        const float low = std::min(range_.min, min_limit), width = range_.max - low;
+        const Range whole = range(x_, kGroup);
+        const Moments all = moments(whole.min);
+        const float low = std::min(whole.min, min_limit), width = whole.max - low;
         float best_error = error(best);
         // From each start, rounding and refitting take turns while that helps: the error has many valleys,
         // the more so where importance is uneven.
         const auto descend = [&](float inverse, float min) {
             float last = std::numeric_limits<float>::infinity();
             for (int turn = 0; turn <= effort.rounds && f32_is_finite(inverse); ++turn) {
-                const Affine a = refit(inverse, min, min_limit);
+                const Affine a = refit(all, inverse, min, min_limit);
                 const float e = error(a);
                 if (e < best_error) {
                     const Affine polished = polish(a);
@@ -90,8 +90,9 @@ class AffineSearch {
 
     // For the K formats, which quantise the fits of their groups together.
     Affine search_unrounded(Effort effort) const noexcept {
-        const float low = std::min(range_.min, 0.0f);
-        return search({(range_.max - low) / static_cast<float>(top), low}, effort, 0.0f,
+        const Range whole = range(x_, kGroup);
+        const float low = std::min(whole.min, 0.0f);
+        return search({(whole.max - low) / static_cast<float>(top), low}, effort, 0.0f,
                       [](Affine a) { return a; });
     }
 
@@ -120,39 +121,46 @@ class AffineSearch {
     // The best scale for a given minimum, starting from `scale`.
     float refit_scale(float scale, float min) const noexcept {
         const float inverse = reciprocal_or_zero(scale);
-        float xq[4] = {}, qq[4] = {};
-        for (size_t i = 0; i < kGroup; i += 4)
-            for (size_t l = 0; l < 4; ++l) {
-                const float q = nearest((x_[i + l] - min) * inverse), wq = w_[i + l] * q;
-                xq[l] += wq * (x_[i + l] - min);
-                qq[l] += wq * q;
-            }
+        Lanes xq{}, qq{};
+        for (size_t i = 0; i < kGroup; i += kLanes) {
+            const Lanes y = load_lanes(x_ + i) - min, q = nearest(y * inverse), wq = load_lanes(w_ + i) * q;
+            xq += wq * y;
+            qq += wq * q;
+        }
         const float norm = sum_lanes(qq);
         return norm > 0 ? std::max(0.0f, sum_lanes(xq) / norm) : scale;
     }
 
   private:
-    // Least squares for the codes that (inverse, min) give. Elements are taken relative to the block's
-    // minimum, so that a large common offset does not cancel digits.
-    Affine refit(float inverse, float min, float min_limit) const noexcept {
-        const float base = range_.min;
-        float sw[4] = {}, sq[4] = {}, sqq[4] = {}, sy[4] = {}, syq[4] = {};
-        for (size_t i = 0; i < kGroup; i += 4)
-            for (size_t l = 0; l < 4; ++l) {
-                const float q = nearest((x_[i + l] - min) * inverse), y = x_[i + l] - base, w = w_[i + l],
-                            wq = w * q;
-                sw[l] += w;
-                sq[l] += wq;
-                sqq[l] += wq * q;
-                sy[l] += w * y;
-                syq[l] += wq * y;
-            }
-        const double W = sum_lanes(sw), Q = sum_lanes(sq), QQ = sum_lanes(sqq), Y = sum_lanes(sy),
-                     YQ = sum_lanes(syq);
+    // What least squares needs of the elements alone. They are taken relative to the smallest one, so that a
+    // large common offset does not cancel digits.
+    struct Moments {
+        float base;
+        double w, wy;
+    };
+    Moments moments(float base) const noexcept {
+        Lanes w{}, wy{};
+        for (size_t i = 0; i < kGroup; i += kLanes) {
+            w += load_lanes(w_ + i);
+            wy += load_lanes(w_ + i) * (load_lanes(x_ + i) - base);
+        }
+        return {base, sum_lanes(w), sum_lanes(wy)};
+    }
+
+    // Least squares for the codes that (inverse, min) give.
+    Affine refit(const Moments &all, float inverse, float min, float min_limit) const noexcept {
+        Lanes wq{}, wqq{}, wqy{};
+        for (size_t i = 0; i < kGroup; i += kLanes) {
+            const Lanes x = load_lanes(x_ + i), q = nearest((x - min) * inverse), t = load_lanes(w_ + i) * q;
+            wq += t;
+            wqq += t * q;
+            wqy += t * (x - all.base);
+        }
+        const double W = all.w, Q = sum_lanes(wq), QQ = sum_lanes(wqq), Y = all.wy, YQ = sum_lanes(wqy);
         const double determinant = W * QQ - Q * Q;
         if (determinant > 1e-7 * W * QQ) {
             const double scale = (W * YQ - Y * Q) / determinant;
-            const double fitted = base + (QQ * Y - Q * YQ) / determinant;
+            const double fitted = all.base + (QQ * Y - Q * YQ) / determinant;
             if (fitted <= min_limit)
                 return {static_cast<float>(std::max(0.0, scale)), static_cast<float>(fitted)};
         }
@@ -161,7 +169,6 @@ class AffineSearch {
     }
 
     const float *x_, *w_;
-    Range range_;
 };
 
 // f16 scale and minimum for a block of 32. False where the plain ones do not fit.

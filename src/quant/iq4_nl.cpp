@@ -23,11 +23,15 @@ constexpr std::array<uint8_t, 512> kNearest = [] {
 
 struct LutCodebook {
     static constexpr float kFirst = kLut[0], kLast = kLut[15];
-    static uint8_t code(float v) noexcept {
-        const float clamped = std::min(std::max(v, kFirst), kLast);
-        return kNearest[static_cast<size_t>(static_cast<int>(clamped * 2.0f + 256.0f))];
+    static IntLanes halves(Lanes v) noexcept { return to_int(clamp(v, kFirst, kLast) * 2.0f + 256.0f); }
+    static Lanes nearest(Lanes v) noexcept {
+        const IntLanes h = halves(v);
+        return Lanes{value(h[0]), value(h[1]), value(h[2]), value(h[3])};
     }
-    static float nearest(float v) noexcept { return kLut[code(v)]; }
+    static uint8_t code(float v) noexcept { return kNearest[static_cast<size_t>(halves(splat(v))[0])]; }
+
+  private:
+    static float value(int32_t half) noexcept { return kLut[kNearest[static_cast<size_t>(half)]]; }
 };
 
 struct BlockIQ4_NL {

@@ -69,7 +69,7 @@ float refit_factor(const float *x, const float *w, const int8_t *scales, float d
     double xc = 0, cc = 0;
     for (size_t e = 0; e < BlockQ6_K::kSize; ++e) {
         const float scale = static_cast<float>(scales[e / kSubGroup]);
-        const double c = scale * Codebook::nearest(x[e] * reciprocal_or_zero(d * scale));
+        const double c = scale * (Codebook::code(x[e] * reciprocal_or_zero(d * scale)) - 32);
         xc += w[e] * c * x[e];
         cc += w[e] * c * c;
     }

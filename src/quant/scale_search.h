@@ -1,11 +1,10 @@
 // Weighted search for the scale of elements that are scale * (a value of a codebook): candidates around the
 // scale that maps the extreme element to an end of the codebook, each refitted by least squares and judged by
 // its real error.
-//
-// Sums run in four lanes with a fixed final order, so that compilers may use vectors without changing a bit.
 #pragma once
 
 #include "quant/block_weights.h"
+#include "quant/lanes.h"
 #include "quant/plain.h"
 
 namespace nybl::quant {
@@ -14,47 +13,41 @@ namespace nybl::quant {
 template <int bias>
 struct LinearCodebook {
     static constexpr float kFirst = -bias, kLast = bias - 1;
-    static float nearest(float v) noexcept {
-        const float shifted =
-            std::min(std::max(v, kFirst), kLast) + (bias + 0.5f); // positive, so truncation rounds
-        return static_cast<float>(static_cast<int>(shifted) - bias);
+    static Lanes nearest(Lanes v) noexcept {
+        const float half_up = bias + 0.5f; // makes it positive, so that truncation rounds
+        return truncate(clamp(v, kFirst, kLast) + half_up) - static_cast<float>(bias);
     }
     static uint8_t code(float v) noexcept {
-        return static_cast<uint8_t>(static_cast<int>(nearest(v)) + bias);
+        return static_cast<uint8_t>(static_cast<int>(nearest(splat(v))[0]) + bias);
     }
 };
 
-inline float sum_lanes(const float *lane) noexcept {
-    return (lane[0] + lane[1]) + (lane[2] + lane[3]);
-}
-
 template <class Codebook, size_t n>
 class ScaleSearch {
-    static_assert(n % 4 == 0);
+    static_assert(n % kLanes == 0);
 
   public:
     ScaleSearch(const float *x, const float *weights) noexcept : x_(x), w_(weights) {}
 
     float error(float scale) const noexcept {
         const float inverse = reciprocal_or_zero(scale);
-        float lane[4] = {};
-        for (size_t i = 0; i < n; i += 4)
-            for (size_t l = 0; l < 4; ++l) {
-                const float e = x_[i + l] - scale * Codebook::nearest(x_[i + l] * inverse);
-                lane[l] += w_[i + l] * e * e;
-            }
-        return sum_lanes(lane);
+        Lanes sum{};
+        for (size_t i = 0; i < n; i += kLanes) {
+            const Lanes x = load_lanes(x_ + i), e = x - scale * Codebook::nearest(x * inverse);
+            sum += load_lanes(w_ + i) * e * e;
+        }
+        return sum_lanes(sum);
     }
 
     // The least-squares scale for the codes that `inverse` gives; 0 where they are all zero.
     float refit(float inverse) const noexcept {
-        float xc[4] = {}, cc[4] = {};
-        for (size_t i = 0; i < n; i += 4)
-            for (size_t l = 0; l < 4; ++l) {
-                const float c = Codebook::nearest(x_[i + l] * inverse), wc = w_[i + l] * c;
-                xc[l] += wc * x_[i + l];
-                cc[l] += wc * c;
-            }
+        Lanes xc{}, cc{};
+        for (size_t i = 0; i < n; i += kLanes) {
+            const Lanes x = load_lanes(x_ + i), c = Codebook::nearest(x * inverse),
+                        wc = load_lanes(w_ + i) * c;
+            xc += wc * x;
+            cc += wc * c;
+        }
         const float norm = sum_lanes(cc);
         return norm > 0 ? sum_lanes(xc) / norm : 0;
     }
@@ -91,11 +84,12 @@ class ScaleSearch {
 
   private:
     float energy() const noexcept {
-        float lane[4] = {};
-        for (size_t i = 0; i < n; i += 4)
-            for (size_t l = 0; l < 4; ++l)
-                lane[l] += w_[i + l] * x_[i + l] * x_[i + l];
-        return sum_lanes(lane);
+        Lanes sum{};
+        for (size_t i = 0; i < n; i += kLanes) {
+            const Lanes x = load_lanes(x_ + i);
+            sum += load_lanes(w_ + i) * x * x;
+        }
+        return sum_lanes(sum);
     }
 
     const float *x_, *w_;
