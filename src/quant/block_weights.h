@@ -50,7 +50,7 @@ constexpr Effort effort(nybl_level level) noexcept {
     case NYBL_LEVEL_BEST:
         return {20, 4};
     default:
-        return {8, 2};
+        return {5, 2};
     }
 }
 
