@@ -13,12 +13,22 @@ namespace nybl {
 #if defined(__x86_64__) || defined(__i386__)
 class FloatEnvironment {
   public:
-    FloatEnvironment() noexcept : saved_(_mm_getcsr()) { _mm_setcsr(kDefault); }
-    ~FloatEnvironment() { _mm_setcsr(saved_); }
+    // Writing the register waits for all arithmetic in flight, so it is written only where that changes it.
+    FloatEnvironment() noexcept : saved_(_mm_getcsr()) {
+        if ((saved_ & ~kFlags) != kDefault) {
+            _mm_setcsr(kDefault);
+        }
+    }
+    ~FloatEnvironment() {
+        if (_mm_getcsr() != saved_) {
+            _mm_setcsr(saved_);
+        }
+    }
     FloatEnvironment(const FloatEnvironment &) = delete;
     FloatEnvironment &operator=(const FloatEnvironment &) = delete;
 
   private:
+    static constexpr unsigned kFlags = 0x3f;     // exceptions so far
     static constexpr unsigned kDefault = 0x1f80; // all exceptions masked; FTZ, DAZ and the rounding bits zero
     unsigned saved_;
 };

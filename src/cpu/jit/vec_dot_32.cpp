@@ -126,8 +126,8 @@ void VecDot32::emit_group(int count) {
 
 void VecDot32::emit_scales(int count) {
     if (has_min_) {
-        gather_pairs(xmm4, w, w_bytes_, count);
-        gather_pairs(xmm5, a, a_bytes_, count);
+        gather_pairs(xmm4, xmm6, w, w_bytes_, count);
+        gather_pairs(xmm5, xmm7, a, a_bytes_, count);
         vcvtph2ps(ymm4, xmm4); // d m d m d m d m
         vcvtph2ps(ymm5, xmm5); // d s d s d s d s
         vfmadd231ps(ymm1, ymm4, ymm5);
@@ -167,11 +167,22 @@ void VecDot32::gather_halves(const Xbyak::Xmm &to, const Xbyak::Reg64 &base, int
     vmovq(to, rax);
 }
 
-// The two f16 at the start of each block.
-void VecDot32::gather_pairs(const Xbyak::Xmm &to, const Xbyak::Reg64 &base, int stride, int count) {
+// The two f16 at the start of each block. The unpacks read 16 bytes, which every block has, for their first
+// four.
+void VecDot32::gather_pairs(const Xbyak::Xmm &to, const Xbyak::Xmm &other, const Xbyak::Reg64 &base,
+                            int stride, int count) {
     vmovd(to, ptr[base]);
-    for (int i = 1; i < count; ++i) {
-        vpinsrd(to, to, ptr[base + i * stride], static_cast<uint8_t>(i));
+    if (count > 1) {
+        vpunpckldq(to, to, ptr[base + stride]);
+    }
+    if (count > 2) {
+        vmovd(other, ptr[base + 2 * stride]);
+        if (count > 3) {
+            vpunpckldq(other, other, ptr[base + 3 * stride]);
+        }
+        vpunpcklqdq(to, to, other);
+    } else {
+        vmovq(to, to); // nothing of what the unpack read behind the headers
     }
 }
 
@@ -194,7 +205,7 @@ void VecDot32::emit_pair(int pair, bool both, const Xbyak::Ymm &scale) {
     load_two(ymm6, a, a0, a1, both);
     load_two(ymm7, a, a0 + 16, a1 + 16, both);
     if (fifth_) {
-        add_fifth_bits(w0 + 4, w1 + 4, both);
+        add_fifth_bits(w0, w1, both);
     }
     if (table_) {
         vpshufb(ymm4, ymm11, ymm4);
@@ -211,20 +222,26 @@ void VecDot32::emit_pair(int pair, bool both, const Xbyak::Ymm &scale) {
     vfmadd231ps(ymm0, ymm8, scale);
 }
 
-// Bit j of a block's qh is bit 4 of its element j: two bytes of it for the low codes, two for the high ones.
+// Bit j of a block's qh, four bytes behind its start, is bit 4 of its element j: the lower two bytes of qh
+// belong to the low codes, the upper two to the high ones.
 void VecDot32::add_fifth_bits(int first, int second, bool both) {
+    const Xbyak::Ymm codes[] = {ymm4, ymm5};
+    if (evex() && both) {
+        for (int half = 0; half < 2; ++half) { // a mask of 16 bits from each block
+            mov(eax, ptr[w + second + 2 + 2 * half]);
+            mov(ax, ptr[w + first + 4 + 2 * half]);
+            kmovd(k1, eax);
+            vpaddb(codes[half] | k1, codes[half], ptr[rip + broadcast_u8(16)]);
+        }
+        return;
+    }
     uint8_t order[2][16], bits[16];
     for (size_t i = 0; i < 16; ++i) {
-        order[0][i] = static_cast<uint8_t>(i / 8);
-        order[1][i] = static_cast<uint8_t>(2 + i / 8);
+        order[0][i] = static_cast<uint8_t>(4 + i / 8);
+        order[1][i] = static_cast<uint8_t>(6 + i / 8);
         bits[i] = static_cast<uint8_t>(1u << (i % 8));
     }
-    vmovd(xmm8, ptr[w + first]);
-    if (both) {
-        vmovd(xmm9, ptr[w + second]);
-        vinserti128(ymm8, ymm8, xmm9, 1);
-    }
-    const Xbyak::Ymm codes[] = {ymm4, ymm5};
+    load_two(ymm8, w, first, second, both);
     for (int half = 0; half < 2; ++half) {
         vpshufb(ymm9, ymm8, ptr[rip + broadcast_16(order[half])]);
         vpand(ymm9, ymm9, ptr[rip + broadcast_16(bits)]);

@@ -36,7 +36,8 @@ class VecDot32 : public VecDotGenerator {
     void emit_group(int count);
     void emit_scales(int count);
     void gather_halves(const Xbyak::Xmm &to, const Xbyak::Reg64 &base, int stride, int count);
-    void gather_pairs(const Xbyak::Xmm &to, const Xbyak::Reg64 &base, int stride, int count);
+    void gather_pairs(const Xbyak::Xmm &to, const Xbyak::Xmm &other, const Xbyak::Reg64 &base, int stride,
+                      int count);
     void load_two(const Xbyak::Ymm &to, const Xbyak::Reg64 &base, int first, int second, bool both);
     void add_fifth_bits(int first, int second, bool both);
     void emit_pair(int pair, bool both, const Xbyak::Ymm &scale);
