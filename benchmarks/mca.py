@@ -31,7 +31,8 @@ DOT_STAND_INS = {"znver4": "vfmadd231ps"}
 # LLVM puts a broadcast from memory on Zen's multiply ports, which makes a prefill slower than one was measured on Zen 3.
 BROADCASTS_ARE_LOADS = ["znver3", "znver4"]
 BROADCAST = r"v(?:pbroadcast[dq]|broadcasts[sd])(\s+[^%,]*\()"
-NOTES = ["znver3, znver4: a broadcast from memory counts as a load; znver4: a dot product counts like vfmadd231ps.",
+NOTES = ["Units: Intel 0, 1 (00, 01) and for zmm 5 (05) compute, 5 (05) shuffles, 2, 3, 11 load; Zen FP0-FP3 compute, FP45 loads.",
+         "znver3, znver4: a broadcast from memory counts as a load; znver4: a dot product counts like vfmadd231ps.",
          "sapphirerapids, avx512_vnni: LLVM gives 512-bit multiplies one port; server parts have two."]
 ITERATIONS = 40
 
@@ -166,8 +167,8 @@ def simulate(mca, cpu, lines):
     totals = {entry["ResourceIndex"]: entry["ResourceUsage"]
               for entry in region["ResourcePressureView"]["ResourcePressureInfo"]
               if entry["InstructionIndex"] == len(lines)}
-    busiest = max(totals, key=totals.get)
-    return cycles, re.sub(r"^(?:\w*?Port|Zn\d)", "", units[busiest]), totals[busiest] / cycles
+    busiest = max(totals, key=totals.get)  # one of several like units is named ".", and its number as a byte
+    return cycles, re.sub(r"^(?:\w*?Port|Zn\d)|\.[\x00-\x1f]$", "", units[busiest]), totals[busiest] / cycles
 
 
 def describe(mca, cpus, folder, name, rows, tokens, step_bytes, step_groups):

@@ -122,8 +122,10 @@ bochs_binary() {
     loader=$(find "$home/root" -name ld-linux-x86-64.so.2 | head -1)
     # Without a window Debian's Bochs has only the rfb display, which listens on all addresses: it is shut in a network
     # namespace of its own where that may be done.
-    local net=
-    unshare -n true 2> /dev/null && net="unshare -n "
+    local how net=
+    for how in -n -rn; do
+        if unshare $how true 2> /dev/null; then net="unshare $how " && break; fi
+    done
     cat > "$tmp/bochs.conf" << CONF
 cmd=$net{home}/${loader#"$home"/} --library-path {home}/root/usr/lib/x86_64-linux-gnu {home}/root/usr/bin/bochs-bin
 env.LTDL_LIBRARY_PATH={home}/root/usr/lib/x86_64-linux-gnu/bochs/plugins
