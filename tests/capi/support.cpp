@@ -1,6 +1,7 @@
 // Helpers of the C API tests.
 #include "capi/support.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -62,7 +63,13 @@ std::vector<uint32_t> bits(const std::vector<float> &values) {
 }
 
 std::vector<float> unwritten(size_t count) {
-    return std::vector<float>(count, std::bit_cast<float>(0x7fc0dead));
+    std::vector<float> values(count);
+    forget(values);
+    return values;
+}
+
+void forget(std::vector<float> &values) {
+    std::fill(values.begin(), values.end(), std::bit_cast<float>(0x7fc0dead));
 }
 
 bool last_error_has(const char *text) {

@@ -31,8 +31,9 @@ nybl_matmul_args f32_args(size_t m, const float *x, float *y);
 // The bytes of a product; bits, so that == means equal bits.
 std::vector<uint32_t> bits(const std::vector<float> &values);
 
-// A canary-filled output and the check that only what should be written was.
+// An output filled with one NaN: what was not written shows.
 std::vector<float> unwritten(size_t count);
+void forget(std::vector<float> &values); // the same in place
 
 bool last_error_has(const char *text);
 
