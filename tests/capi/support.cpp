@@ -58,7 +58,8 @@ nybl_matmul_args f32_args(size_t m, const float *x, float *y) {
 
 std::vector<uint32_t> bits(const std::vector<float> &values) {
     std::vector<uint32_t> out(values.size());
-    std::memcpy(out.data(), values.data(), values.size() * sizeof(float));
+    if (!values.empty()) // memcpy takes no NULL, not even for no bytes
+        std::memcpy(out.data(), values.data(), values.size() * sizeof(float));
     return out;
 }
 
