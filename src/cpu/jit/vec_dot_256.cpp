@@ -16,20 +16,18 @@ VecDot256::VecDot256(const KernelKey &key, Abi abi)
     : VecDotGenerator(key, abi), fifth_(key.format == NYBL_Q5_K), w_bytes_(fifth_ ? 176 : 144),
       w_quants_(fifth_ ? 48 : 16) {}
 
-// r8 weights, r9 activations, r10 super-blocks left; rax, rcx, rdx for scales
-// rsp    eight dwords: the scale of sub-block i twice, as 16-bit words
-// ymm0   acc, a lane per four elements of each sub-block
-// ymm1   d_w * d_a      ymm2  dmin * d_a
-// ymm3   sums of the even sub-blocks, ymm4 of the odd ones
-// ymm5   low codes      ymm6  high codes
-// ymm7, ymm8  scales, fifth bits
-// ymm9   qh (Q5_K)      ymm10 scales and minimums of the super-block
-// ymm13  order of the minimums, ymm14 of the scales;  ymm15 nibble mask
+// r8 weights, r9 activations, r10 super-blocks left, r11 prefetch cursor; rax, rcx, rdx for scales and
+// addresses rsp    eight dwords: the scale of sub-block i twice, as 16-bit words ymm0   acc, a lane per four
+// elements of each sub-block ymm1   d_w * d_a      ymm2  dmin * d_a ymm3   sums of the even sub-blocks, ymm4
+// of the odd ones ymm5   low codes      ymm6  high codes ymm7, ymm8  scales, fifth bits ymm9   qh (Q5_K)
+// ymm10 scales and minimums of the super-block ymm13  order of the minimums, ymm14 of the scales;  ymm15
+// nibble mask
 void VecDot256::emit() {
     open_frame({.saved = 0, .vectors = 16, .stack = 32});
     mov(w, ptr[args]);
     mov(a, ptr[args + 8]);
     mov(blocks, ptr[args + 16]);
+    start_prefetch();
     vxorps(ymm0, ymm0, ymm0);
     vmovdqa(ymm15, ptr[rip + broadcast_u8(0x0F)]);
     uint8_t order[64]; // bytes sc0..3 mn0..3 sc4..7 mn4..7 to pairs of words

@@ -24,7 +24,8 @@ VecDot32::VecDot32(const KernelKey &key, Abi abi)
       w_bytes_(16 + (has_min_ ? 4 : 2) + (fifth_ ? 4 : 0)), w_quants_(w_bytes_ - 16),
       a_bytes_(has_min_ ? 36 : 34), a_quants_(has_min_ ? 4 : 2) {}
 
-// r8 weights, r9 activations, r10 blocks left; rax, rcx for headers
+// r8 weights, r9 activations, r10 blocks left, r11 prefetch cursor; rax, rcx, rdx for headers and addresses
+// rsp    f16 headers on their way to f32 (formats without minimums)
 // ymm0   acc: lanes 0..3 even blocks, 4..7 odd ones
 // ymm1   minimums of blocks 0..3 (mod 4) in lanes 1, 3, 5, 7
 // ymm2   scales of blocks 0, 1: four lanes each;  ymm3 of blocks 2, 3
@@ -35,10 +36,11 @@ VecDot32::VecDot32(const KernelKey &key, Abi abi)
 // ymm12, ymm13  which scale goes to which lane
 // ymm14  16-bit ones (AVX2), 128 (IQ4_NL on VNNI);  ymm15  nibble mask
 void VecDot32::emit() {
-    open_frame({.saved = 0, .vectors = 16, .stack = 0});
+    open_frame({.saved = 0, .vectors = 16, .stack = 16});
     mov(w, ptr[args]);
     mov(a, ptr[args + 8]);
     mov(blocks, ptr[args + 16]);
+    start_prefetch();
     vxorps(ymm0, ymm0, ymm0);
     vxorps(ymm1, ymm1, ymm1);
     vmovdqa(ymm15, ptr[rip + broadcast_u8(0x0F)]);
@@ -133,10 +135,8 @@ void VecDot32::emit_scales(int count) {
         vfmadd231ps(ymm1, ymm4, ymm5);
         vmulps(ymm4, ymm4, ymm5);
     } else {
-        gather_halves(xmm4, w, w_bytes_, count);
-        gather_halves(xmm5, a, a_bytes_, count);
-        vcvtph2ps(xmm4, xmm4);
-        vcvtph2ps(xmm5, xmm5);
+        convert_halves(xmm4, w, w_bytes_, count);
+        convert_halves(xmm5, a, a_bytes_, count);
         vmulps(xmm4, xmm4, xmm5);
     }
     vpermps(ymm2, ymm12, ymm4);
@@ -145,9 +145,10 @@ void VecDot32::emit_scales(int count) {
     }
 }
 
-// The f16 at the start of each block. Built in general registers, since the vector ones are the scarcer: a
-// load of four bytes ends in the next block's header, a load of two replaces its lower half.
-void VecDot32::gather_halves(const Xbyak::Xmm &to, const Xbyak::Reg64 &base, int stride, int count) {
+// The f16 at the start of each block, as f32. Built in general registers and passed on through the stack,
+// since vector operations are the scarcer ones: a load of four bytes ends in the next block's header, a load
+// of two replaces its lower half, and a conversion from memory needs no shuffle.
+void VecDot32::convert_halves(const Xbyak::Xmm &to, const Xbyak::Reg64 &base, int stride, int count) {
     const auto two = [&](const Xbyak::Reg32 &wide, const Xbyak::Reg16 &half, int first, bool both) {
         if (both) {
             mov(wide, ptr[base + (first + 1) * stride - 2]);
@@ -157,14 +158,14 @@ void VecDot32::gather_halves(const Xbyak::Xmm &to, const Xbyak::Reg64 &base, int
         }
     };
     two(eax, ax, 0, count >= 2);
-    if (count <= 2) {
-        vmovd(to, eax);
-        return;
+    if (count > 2) {
+        two(ecx, cx, 2, count == 4);
+        shl(rcx, 32);
+        or_(rax, rcx);
     }
-    two(ecx, cx, 2, count == 4);
-    shl(rcx, 32);
-    or_(rax, rcx);
-    vmovq(to, rax);
+    const Xbyak::Address slot = ptr[rsp + 8 * (to.getIdx() % 2)];
+    mov(slot, rax);
+    vcvtph2ps(to, slot);
 }
 
 // The two f16 at the start of each block. The unpacks read 16 bytes, which every block has, for their first

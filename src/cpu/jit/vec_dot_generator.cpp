@@ -9,11 +9,37 @@ namespace nybl::cpu::jit {
 
 VecDotGenerator::VecDotGenerator(const KernelKey &key, Abi abi) : Generator(key, abi) {}
 
+namespace {
+
+// One sequential stream leaves memory bandwidth unused: a hardware prefetcher works page by page. So the
+// lines of the next four pages (a window, aligned) are asked for in turns, one of each page, as four streams
+// would.
+constexpr int kPage = 4096, kPages = 4, kWindow = kPages * kPage, kLine = 64, kTurn = kPages * kLine;
+
+} // namespace
+
+void VecDotGenerator::start_prefetch() {
+    lea(cursor, ptr[w + kWindow]);
+    and_(cursor, -kTurn);
+}
+
 void VecDotGenerator::prefetch_weights(int step) {
-    constexpr int kAhead = 3072, kLine = 64;
-    for (int offset = 0; offset < step; offset += kLine) {
-        prefetcht0(ptr[w + kAhead + offset]);
+    Xbyak::Label done;
+    lea(rax, ptr[w + kWindow + step]);
+    cmp(cursor, rax);
+    jae(done);
+    // Turn t of a window is line t of each of its pages.
+    mov(rcx, cursor);
+    mov(edx, cursor.cvt32());
+    and_(rcx, -kWindow);
+    and_(edx, kWindow - kTurn);
+    shr(edx, 2); // bytes of a turn to bytes of a line
+    static_assert(kTurn >> 2 == kLine);
+    for (int page = 0; page < kPages; ++page) {
+        prefetcht0(ptr[rcx + rdx + page * kPage]);
     }
+    add(cursor, kTurn);
+    L(done);
 }
 
 void VecDotGenerator::or_masked(const Xbyak::Ymm &to, const Xbyak::Ymm &bits, const Xbyak::Operand &mask) {

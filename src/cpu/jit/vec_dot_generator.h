@@ -13,15 +13,17 @@ class VecDotGenerator : public Generator {
     bool vnni() const { return key().isa >= NYBL_ISA_AVX_VNNI; }
     bool evex() const { return key().isa >= NYBL_ISA_AVX512_VNNI; }
 
-    // Asks for the weight lines that a loop step of `step` bytes will read some steps from now. The distance
-    // runs past the row into the next one, which is what a product reads next; a prefetch never faults.
+    // Keeps `cursor` a window of some pages ahead of the weights; call the second once per loop step of
+    // `step` bytes, at most 256. Uses rax, rcx, rdx. It runs past the row into the next ones, which is what a
+    // product reads next; a prefetch never faults.
+    void start_prefetch();
     void prefetch_weights(int step);
     // to |= bits & mask; `bits` is destroyed.
     void or_masked(const Xbyak::Ymm &to, const Xbyak::Ymm &bits, const Xbyak::Operand &mask);
     // xmm0 = the tree over the lanes of ymm0; uses xmm2.
     void reduce_lanes();
 
-    const Xbyak::Reg64 w = r8, a = r9, blocks = r10;
+    const Xbyak::Reg64 w = r8, a = r9, blocks = r10, cursor = r11;
 };
 
 // Q4_0, IQ4_NL with Q8_0; Q4_1, Q5_1 with Q8_1.
@@ -35,7 +37,7 @@ class VecDot32 : public VecDotGenerator {
   private:
     void emit_group(int count);
     void emit_scales(int count);
-    void gather_halves(const Xbyak::Xmm &to, const Xbyak::Reg64 &base, int stride, int count);
+    void convert_halves(const Xbyak::Xmm &to, const Xbyak::Reg64 &base, int stride, int count);
     void gather_pairs(const Xbyak::Xmm &to, const Xbyak::Xmm &other, const Xbyak::Reg64 &base, int stride,
                       int count);
     void load_two(const Xbyak::Ymm &to, const Xbyak::Reg64 &base, int first, int second, bool both);
