@@ -65,13 +65,15 @@ void quantize_row(DotFamily family, nybl_format type, const uint8_t *x, size_t k
 
 void scatter_row(const ActivationGroup *groups, size_t n_groups, size_t t, size_t tile_rows,
                  uint8_t *tile) noexcept {
+    copy_row({reinterpret_cast<const uint8_t *>(groups), 1, 0}, n_groups, t, tile_rows, tile);
+}
+
+void copy_row(const ActivationRow &from, size_t n_groups, size_t t, size_t tile_rows,
+              uint8_t *tile) noexcept {
     for (size_t g = 0; g < n_groups; ++g, tile += kActivationBytes * tile_rows) {
-        std::memcpy(tile + 32 * t, groups[g].q, 32);
-        uint8_t *fields = tile + 32 * tile_rows + 4 * t;
-        std::memcpy(fields, &groups[g].d, 4);
-        std::memcpy(fields + 4 * tile_rows, &groups[g].ds, 4);
-        std::memcpy(fields + 8 * tile_rows, &groups[g].init0, 4);
-        std::memcpy(fields + 12 * tile_rows, &groups[g].init1, 4);
+        std::memcpy(tile + 32 * t, from.q(g), 32);
+        for (size_t i = 0; i < 4; ++i)
+            std::memcpy(tile + 32 * tile_rows + 4 * (i * tile_rows + t), from.field(g, i), 4);
     }
 }
 

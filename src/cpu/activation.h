@@ -48,15 +48,17 @@ struct ActivationRow {
     const int8_t *q(size_t g) const noexcept {
         return reinterpret_cast<const int8_t *>(tile + kActivationBytes * tile_rows * g + 32 * t);
     }
-    float d(size_t g) const noexcept { return field(g, 0); }
-    float ds(size_t g) const noexcept { return field(g, 1); }
+    float d(size_t g) const noexcept { return as_float(field(g, 0)); }
+    float ds(size_t g) const noexcept { return as_float(field(g, 1)); }
+    // Of d, ds, init0, init1.
+    const uint8_t *field(size_t g, size_t index) const noexcept {
+        return tile + kActivationBytes * tile_rows * g + 32 * tile_rows + 4 * (index * tile_rows + t);
+    }
 
   private:
-    float field(size_t g, size_t index) const noexcept {
+    static float as_float(const uint8_t *bytes) noexcept {
         float value;
-        std::memcpy(&value,
-                    tile + kActivationBytes * tile_rows * g + 32 * tile_rows + 4 * (index * tile_rows + t),
-                    4);
+        std::memcpy(&value, bytes, 4);
         return value;
     }
 };
@@ -73,5 +75,7 @@ void quantize_row(DotFamily family, nybl_format type, const uint8_t *x, size_t k
 // Writes a quantised row as row t of a tile of `tile_rows`, whose first group is at `tile`.
 void scatter_row(const ActivationGroup *groups, size_t n_groups, size_t t, size_t tile_rows,
                  uint8_t *tile) noexcept;
+// The same from a row of another tile.
+void copy_row(const ActivationRow &from, size_t n_groups, size_t t, size_t tile_rows, uint8_t *tile) noexcept;
 
 } // namespace nybl::cpu

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "cpu/block.h"
+#include "cpu/jit/quantize_kernel.h"
 
 namespace nybl::cpu {
 namespace {
@@ -38,13 +39,13 @@ size_t output_rows(const Job &job) noexcept {
 size_t max_segments(const Job &job) noexcept {
     return job.experts ? std::min(job.experts->n_experts, output_rows(job)) : job.n_products;
 }
-// Products of one job share the activations: those with kernels are of one family, and the reference reads
-// either.
-DotFamily job_dot_family(const Job &job) noexcept {
+// Products of one job share the activations: those with kernels are of one dot family, and the reference
+// reads either. What quantises for AMX is the code of AVX-512.
+nybl_isa job_isa(const Job &job) noexcept {
     nybl_isa isa = NYBL_ISA_SCALAR;
     for (size_t p = 0; p < job.n_products; ++p)
         isa = std::max(isa, job.products[p].kernel.isa);
-    return dot_family(isa);
+    return std::min(isa, NYBL_ISA_AVX512_VNNI);
 }
 bool needs_quantised(const Job &job) noexcept {
     return job.products[0].kernel.strategy != Strategy::F32;
@@ -135,33 +136,72 @@ size_t sort_by_expert(const Job &job, Scratch &scratch) noexcept {
     return n_segments;
 }
 
-// Quantises groups [g_begin, g_end) of one activation row into the tiles of the output rows that read it.
-void quantize_part_of_row(const Job &job, const Scratch &scratch, size_t row, size_t g_begin, size_t g_end,
-                          ActivationGroup *buffer) noexcept {
-    const KernelChoice &kernel = job.products[0].kernel;
-    const size_t groups = job.k / 32;
-    const size_t element = job.x.type == NYBL_F32 ? 4 : 2;
-    quantize_row(job_dot_family(job), job.x.type, job.x.row(row) + 32 * g_begin * element,
-                 32 * (g_end - g_begin), buffer);
-    const auto place = [&](size_t begin, size_t rows, size_t i) { // row i of the segment at `begin`
-        const size_t first = i / kernel.mr * kernel.mr;
-        const size_t tile_rows = std::min<size_t>(kernel.mr, rows - first);
-        uint8_t *tile = scratch.acts + kActivationBytes * (groups * (begin + first) + tile_rows * g_begin);
-        scatter_row(buffer, g_end - g_begin, i - first, tile_rows, tile);
+// Where quantised rows of a job go: a generated quantizer writes into the tiles itself, the plain one by way
+// of a buffer.
+struct Quantizer {
+    const Job &job;
+    const Scratch &scratch;
+    ActivationGroup *buffer;
+    jit::QuantizeFn kernel;
+
+    Quantizer(const Job &of, const Scratch &in, size_t ith) noexcept
+        : job(of), scratch(in),
+          buffer(reinterpret_cast<ActivationGroup *>(in.workspaces + ith * in.workspace_bytes)),
+          kernel(job_isa(of) == NYBL_ISA_SCALAR ? nullptr : jit::quantize_kernel(of.x.type, job_isa(of))) {}
+
+    // Groups from g_begin on of row i of a segment that starts at `begin`.
+    struct Place {
+        uint8_t *tile;
+        size_t tile_rows, t;
     };
-    if (!job.experts)
-        return place(0, job.m, row);
-    const Experts &experts = *job.experts;
-    const size_t first = experts.shared_x ? row * experts.n_slots : row;
-    for (size_t i = first; i < first + (experts.shared_x ? experts.n_slots : 1); ++i) {
-        if (experts.id(i) < 0)
-            continue;
-        const size_t position = scratch.position[i];
+    Place place(size_t begin, size_t rows, size_t i, size_t g_begin) const noexcept {
+        const size_t mr = job.products[0].kernel.mr, first = i / mr * mr;
+        const size_t tile_rows = std::min(mr, rows - first);
+        return {scratch.acts + kActivationBytes * (job.k / 32 * (begin + first) + tile_rows * g_begin),
+                tile_rows, i - first};
+    }
+    Place expert_place(size_t output_row, size_t g_begin) const noexcept {
+        const size_t position = scratch.position[output_row];
         const Segment *segment =
             std::upper_bound(scratch.segments, scratch.segments + *scratch.n_segments, position,
                              [](size_t p, const Segment &s) { return p < s.row_begin; }) -
             1;
-        place(segment->row_begin, segment->rows, position - segment->row_begin);
+        return place(segment->row_begin, segment->rows, position - segment->row_begin, g_begin);
+    }
+
+    void run(size_t row, size_t g_begin, size_t n_groups, const Place &to) const noexcept {
+        const size_t element = job.x.type == NYBL_F32 ? 4 : 2;
+        const uint8_t *x = job.x.row(row) + 32 * g_begin * element;
+        if (kernel) {
+            const jit::QuantizeArgs args{.x = x,
+                                         .q = to.tile + 32 * to.t,
+                                         .fields = to.tile + 32 * to.tile_rows + 4 * to.t,
+                                         .tile_rows = to.tile_rows,
+                                         .groups = n_groups};
+            return kernel(&args);
+        }
+        quantize_row(dot_family(job_isa(job)), job.x.type, x, 32 * n_groups, buffer);
+        scatter_row(buffer, n_groups, to.t, to.tile_rows, to.tile);
+    }
+};
+
+// Quantises groups [g_begin, g_end) of one activation row into the tiles of the output rows that read it.
+void quantize_part_of_row(const Quantizer &quantizer, size_t row, size_t g_begin, size_t g_end) noexcept {
+    const Job &job = quantizer.job;
+    const size_t n_groups = g_end - g_begin;
+    if (!job.experts)
+        return quantizer.run(row, g_begin, n_groups, quantizer.place(0, job.m, row, g_begin));
+    const Experts &experts = *job.experts;
+    const size_t first = experts.shared_x ? row * experts.n_slots : row;
+    Quantizer::Place done{};
+    for (size_t i = first; i < first + (experts.shared_x ? experts.n_slots : 1); ++i) {
+        if (experts.id(i) < 0)
+            continue;
+        const Quantizer::Place to = quantizer.expert_place(i, g_begin);
+        if (done.tile)
+            copy_row({done.tile, done.tile_rows, done.t}, n_groups, to.t, to.tile_rows, to.tile);
+        else
+            quantizer.run(row, g_begin, n_groups, done = to);
     }
 }
 
@@ -227,12 +267,12 @@ void quantize(const Job &job, void *base, size_t ith, size_t nth) noexcept {
     if (!needs_quantised(job))
         return;
     // An even share of all groups, so that one long row is quantised by every thread.
-    auto *buffer = reinterpret_cast<ActivationGroup *>(scratch.workspaces + ith * scratch.workspace_bytes);
+    const Quantizer quantizer(job, scratch, ith);
     const size_t groups = job.k / 32, total = job.m * groups;
     const size_t end = total * (ith + 1) / nth;
     for (size_t at = total * ith / nth; at < end;) {
         const size_t g = at % groups, count = std::min(groups - g, end - at);
-        quantize_part_of_row(job, scratch, at / groups, g, g + count, buffer);
+        quantize_part_of_row(quantizer, at / groups, g, g + count);
         at += count;
     }
 }
