@@ -5,6 +5,7 @@
 #include <new>
 
 #include "checks.h"
+#include "cpu/panel_source.h"
 #include "quant/codec.h"
 
 namespace nybl::capi {
@@ -152,7 +153,7 @@ nybl_status create(nybl_context *ctx, const nybl_weights_desc *desc, nybl_weight
         return status;
     for_each(ctx, 0, shape.panels(), [&](uint32_t, size_t panel) {
         const PanelPlace place = place_panel(panel, shape.panels_per_expert(), shape.desc.n);
-        cpu::pack_panel(*shape.layout, shape.desc.k, place.rows,
+        cpu::pack_panel(ctx->isa, *shape.layout, shape.desc.k, place.rows,
                         original_row(shape.desc, place.expert, place.row), shape.desc.row_stride,
                         packed.data() + panel * shape.panel_bytes);
     });

@@ -1,6 +1,7 @@
 // nybl_weights_quantize: rows of f32 to panels, one panel's blocks at a time.
 #include "checks.h"
 #include "codec.h"
+#include "cpu/panel_source.h"
 #include "weights.h"
 
 #include <cinttypes>
@@ -85,7 +86,7 @@ nybl_status fill_panels(nybl_context *ctx, const WeightsShape &shape, const nybl
             quant::quantize_rows(*shape.format, options.level, {0, at.rows}, shape.desc.k,
                                  {reinterpret_cast<const float *>(first), source.rows.stride},
                                  source.importance, {blocks, shape.row_bytes});
-            cpu::pack_panel(*shape.layout, shape.desc.k, at.rows, blocks, shape.row_bytes,
+            cpu::pack_panel(ctx->isa, *shape.layout, shape.desc.k, at.rows, blocks, shape.row_bytes,
                             packed + panel * shape.panel_bytes);
         });
 }

@@ -1,9 +1,10 @@
-// Blocks of few rows: packed panels are read once, straight into the micro-kernel.
+// Blocks of few rows: panels are read once, straight into the micro-kernel.
 #include <algorithm>
 #include <cstring>
 
 #include "cpu/block.h"
 #include "cpu/jit/tile_kernel.h"
+#include "cpu/panel_source.h"
 
 namespace nybl::cpu {
 namespace {
@@ -13,6 +14,22 @@ using jit::WeightForm;
 
 // Groups that a call covers where several tiles meet the same weights: they stay in the first-level cache.
 constexpr size_t kSegmentGroups = 16;
+// Original rows are gathered in short pieces, so that reading the next ones goes on while these are computed.
+constexpr size_t kGatherGroups = 8;
+constexpr size_t kMaxPanels = 4; // side by side
+
+size_t panel_block_groups(const Product &product) noexcept {
+    return product.w.layout->block_k / 32;
+}
+
+size_t gather_blocks(const Product &product) noexcept {
+    return kGatherGroups / panel_block_groups(product);
+}
+
+size_t accumulator_bytes(const Product &product) noexcept {
+    return sizeof(float) * kPanelRows * kMaxPanels *
+           std::max<size_t>(product.kernel.mr, product.kernel.stream_max_m);
+}
 
 // An expert with few tokens is streamed inside a tiled product; AMX has no kernel that streams.
 nybl_isa stream_isa(const KernelChoice &kernel) noexcept {
@@ -24,19 +41,27 @@ bool stream_panels(const Block &block, size_t first, size_t stride, size_t count
     const Product &product = *block.product;
     const Matrix &w = product.w;
     const size_t blocks = w.k / w.layout->block_k;
-    const size_t groups_per_block = w.layout->block_k / 32;
+    const size_t groups_per_block = panel_block_groups(product);
+    const bool packed = w.storage == NYBL_STORAGE_PACKED;
     const bool one_tile = block.row_end - block.row_begin <= product.kernel.mr;
-    const size_t segment = one_tile ? blocks : kSegmentGroups / groups_per_block;
+    const size_t segment = !packed    ? gather_blocks(product)
+                           : one_tile ? blocks
+                                      : kSegmentGroups / groups_per_block;
+    PanelSource source(block, gather_blocks(product), block.workspace + accumulator_bytes(product));
+    if (!source.usable())
+        return false;
     auto *c = reinterpret_cast<float *>(block.workspace);
     std::memset(c, 0, sizeof(float) * kPanelRows * count * (block.row_end - block.row_begin));
     for (size_t b = 0; b < blocks; b += segment) {
+        const size_t some = std::min(segment, blocks - b);
+        const uint8_t *panel_blocks = source.blocks(first, stride, count, b, some);
         for (size_t i = block.row_begin; i < block.row_end; i += product.kernel.mr) {
             const size_t tokens = block.tile_rows(i);
-            const TileArgs args{.w = block.weights + first * w.stride + b * w.layout->block_bytes,
-                                .panel_stride = stride * w.stride,
+            const TileArgs args{.w = panel_blocks,
+                                .panel_stride = source.stride(stride),
                                 .a = block.tile(i) + b * groups_per_block * kActivationBytes * tokens,
                                 .c = c + kPanelRows * count * (i - block.row_begin),
-                                .blocks = std::min(segment, blocks - b)};
+                                .blocks = some};
             const auto kernel =
                 jit::tile_kernel(WeightForm::Packed, w.format->id, stream_isa(product.kernel), count, tokens);
             if (!kernel)
@@ -54,7 +79,8 @@ bool stream_panels(const Block &block, size_t first, size_t stride, size_t count
 } // namespace
 
 size_t stream_workspace_bytes(const Product &product) noexcept {
-    return sizeof(float) * kPanelRows * 4 * std::max<size_t>(product.kernel.mr, product.kernel.stream_max_m);
+    return accumulator_bytes(product) +
+           PanelSource::buffer_bytes(product, kMaxPanels, gather_blocks(product));
 }
 
 bool run_stream(const Block &block) noexcept {

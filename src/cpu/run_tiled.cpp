@@ -6,6 +6,7 @@
 #include "cpu/jit/amx_kernel.h"
 #include "cpu/jit/tile_kernel.h"
 #include "cpu/jit/unpack_kernel.h"
+#include "cpu/panel_source.h"
 
 namespace nybl::cpu {
 namespace {
@@ -24,8 +25,17 @@ size_t byte_panel_bytes(const Product &product) noexcept {
     return kSegmentGroups * size_t(jit::byte_group_bytes(*product.w.layout, product.kernel.isa));
 }
 
+size_t segment_blocks(const Product &product) noexcept {
+    return kSegmentGroups / (product.w.layout->block_k / 32);
+}
+
 size_t panels_per_tile(const Product &product) noexcept {
     return product.kernel.nr / kPanelRows;
+}
+
+// Byte panels and accumulators.
+size_t byte_workspace_bytes(const Product &product) noexcept {
+    return panels_per_tile(product) * (byte_panel_bytes(product) + sizeof(float) * kPanelRows * kBlockRows);
 }
 
 bool tile_panels(const Block &block, size_t first, size_t count) noexcept {
@@ -33,15 +43,18 @@ bool tile_panels(const Block &block, size_t first, size_t count) noexcept {
     const Matrix &w = product.w;
     const nybl_isa isa = product.kernel.isa;
     const size_t groups_per_block = w.layout->block_k / 32;
-    const size_t blocks = w.k / w.layout->block_k, segment = kSegmentGroups / groups_per_block;
+    const size_t blocks = w.k / w.layout->block_k, segment = segment_blocks(product);
     const size_t panel_bytes = byte_panel_bytes(product);
     uint8_t *bytes = block.workspace;
     auto *c = reinterpret_cast<float *>(bytes + panels_per_tile(product) * panel_bytes);
+    PanelSource source(block, segment, block.workspace + byte_workspace_bytes(product));
+    if (!source.usable())
+        return false;
     std::memset(c, 0, sizeof(float) * kPanelRows * count * (block.row_end - block.row_begin));
     for (size_t b = 0; b < blocks; b += segment) {
         const size_t some = std::min(segment, blocks - b);
         for (size_t p = 0; p < count; ++p) {
-            const UnpackArgs unpack{.src = block.weights + (first + p) * w.stride + b * w.layout->block_bytes,
+            const UnpackArgs unpack{.src = source.blocks(first + p, 1, 1, b, some),
                                     .dst = bytes + p * panel_bytes,
                                     .blocks = some};
             const auto kernel = jit::unpack_kernel(w.format->id, isa);
@@ -79,7 +92,7 @@ size_t tiled_block_rows(const Product &product, size_t rows) noexcept {
 }
 
 size_t tiled_workspace_bytes(const Product &product) noexcept {
-    return panels_per_tile(product) * (byte_panel_bytes(product) + sizeof(float) * kPanelRows * kBlockRows);
+    return byte_workspace_bytes(product) + PanelSource::buffer_bytes(product, 1, segment_blocks(product));
 }
 
 bool run_tiled(const Block &block) noexcept {

@@ -1,0 +1,38 @@
+// Where kernels find packed panel blocks: in packed weights as they are, or gathered from original rows into
+// a buffer that stays in the first-level cache.
+#pragma once
+
+#include "cpu/block.h"
+#include "cpu/jit/gather_kernel.h"
+
+namespace nybl::cpu {
+
+class PanelSource {
+  public:
+    // `buffer` has room for buffer_bytes(); max_blocks: the most panel blocks that are asked for at a time.
+    PanelSource(const Block &block, size_t max_blocks, uint8_t *buffer) noexcept;
+    static size_t buffer_bytes(const Product &product, size_t panels, size_t max_blocks) noexcept;
+
+    // False where code cannot be generated: nothing may be asked for.
+    bool usable() const noexcept { return packed_ || gather_; }
+    // Panel blocks [b, b + some) of the `count` panels first, first + step, ...: those of the first panel.
+    const uint8_t *blocks(size_t first, size_t step, size_t count, size_t b, size_t some) noexcept;
+    // Bytes from a panel of that call to the next.
+    size_t stride(size_t step) const noexcept { return packed_ ? step * w_.stride : buffer_stride_; }
+
+  private:
+    void gather(size_t panel, size_t b, size_t some, uint8_t *dst) const noexcept;
+
+    const Matrix &w_;
+    const uint8_t *weights_;
+    const bool packed_;
+    uint8_t *buffer_;
+    size_t buffer_stride_;
+    jit::GatherFn gather_ = nullptr;
+};
+
+// pack_panel with the kernels of an instruction set: the same bytes.
+void pack_panel(nybl_isa isa, const PanelLayout &layout, size_t k, size_t rows, const uint8_t *src,
+                size_t row_stride, uint8_t *panel) noexcept;
+
+} // namespace nybl::cpu
