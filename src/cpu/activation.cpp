@@ -77,4 +77,15 @@ void copy_row(const ActivationRow &from, size_t n_groups, size_t t, size_t tile_
     }
 }
 
+void scatter_f32_row(nybl_format type, const uint8_t *x, size_t n, size_t t, size_t tile_rows,
+                     uint8_t *tile) noexcept {
+    float values[32];
+    tile += 4 * t;
+    for (size_t at = 0; at < n; at += 32) {
+        load_row(type, x, at, 32, values);
+        for (size_t i = 0; i < 32; ++i, tile += 4 * tile_rows)
+            std::memcpy(tile, values + i, 4);
+    }
+}
+
 } // namespace nybl::cpu

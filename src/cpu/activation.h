@@ -68,6 +68,11 @@ constexpr size_t activation_bytes(size_t m, size_t k) noexcept {
     return m * (k / 32) * kActivationBytes;
 }
 
+// Unquantised activations lie in tiles as well: f32 [k][T] per tile. Bytes for m rows of k elements.
+constexpr size_t f32_activation_bytes(size_t m, size_t k) noexcept {
+    return m * k * sizeof(float);
+}
+
 // Quantises one row of k elements: contract step 1.
 void quantize_row(DotFamily family, nybl_format type, const uint8_t *x, size_t k,
                   ActivationGroup *groups) noexcept;
@@ -77,5 +82,9 @@ void scatter_row(const ActivationGroup *groups, size_t n_groups, size_t t, size_
                  uint8_t *tile) noexcept;
 // The same from a row of another tile.
 void copy_row(const ActivationRow &from, size_t n_groups, size_t t, size_t tile_rows, uint8_t *tile) noexcept;
+
+// Writes n elements of a row as row t of an f32 tile of `tile_rows`, whose first element is at `tile`.
+void scatter_f32_row(nybl_format type, const uint8_t *x, size_t n, size_t t, size_t tile_rows,
+                     uint8_t *tile) noexcept;
 
 } // namespace nybl::cpu

@@ -14,16 +14,23 @@ size_t block_workspace_bytes(const Product &product) noexcept {
         bytes = std::max(bytes, stream_workspace_bytes(product));
     if (product.kernel.strategy == Strategy::Tiled)
         bytes = std::max(bytes, tiled_workspace_bytes(product));
+    if (has_f32_kernels(product.kernel))
+        bytes = std::max(bytes, f32_workspace_bytes(product));
     return bytes;
 }
 
 size_t rows_per_block(const Product &product, Strategy strategy, size_t rows) noexcept {
+    if (has_f32_kernels(product.kernel))
+        return f32_block_rows(product, rows);
     return strategy == Strategy::Tiled ? tiled_block_rows(product, rows) : rows;
 }
 
 void run_block(const Block &block, Strategy strategy) noexcept {
-    if (strategy == Strategy::F32)
-        return run_f32_reference(block);
+    if (strategy == Strategy::F32) {
+        if (!has_f32_kernels(block.product->kernel) || !run_f32(block))
+            run_f32_reference(block);
+        return;
+    }
     const bool done = (strategy == Strategy::Stream && run_stream(block)) ||
                       (strategy == Strategy::Tiled && run_tiled(block));
     if (!done)

@@ -11,7 +11,7 @@ struct Block {
     const Job *job;
     const Product *product;
     const uint8_t *weights;        // of the expert, or of the matrix
-    const uint8_t *acts;           // quantised rows of the segment, tiles of product->kernel.mr
+    const uint8_t *acts;           // rows of the segment in tiles of product->kernel.mr: quantised, or f32
     const uint32_t *order;         // output row of segment row i, NULL: row i itself
     size_t segment_rows;           // rows in `acts`
     size_t row_begin, row_end;     // of the segment; row_begin is a multiple of mr
@@ -43,6 +43,11 @@ void run_f32_reference(const Block &block) noexcept;
 // run_stream.cpp
 size_t stream_workspace_bytes(const Product &product) noexcept;
 bool run_stream(const Block &block) noexcept; // false: a kernel cannot be generated, nothing was written
+
+// run_f32.cpp
+size_t f32_workspace_bytes(const Product &product) noexcept;
+size_t f32_block_rows(const Product &product, size_t rows) noexcept;
+bool run_f32(const Block &block) noexcept;
 
 // run_tiled.cpp
 size_t tiled_workspace_bytes(const Product &product) noexcept;

@@ -47,8 +47,12 @@ nybl_isa job_isa(const Job &job) noexcept {
         isa = std::max(isa, job.products[p].kernel.isa);
     return std::min(isa, NYBL_ISA_AVX512_VNNI);
 }
-bool needs_quantised(const Job &job) noexcept {
-    return job.products[0].kernel.strategy != Strategy::F32;
+// Bytes of the activations of m rows x k that phase 2 prepares.
+size_t prepared_bytes(const Job &job, size_t m, size_t k) noexcept {
+    const KernelChoice &kernel = job.products[0].kernel;
+    if (kernel.strategy != Strategy::F32)
+        return activation_bytes(m, k);
+    return has_f32_kernels(kernel) ? f32_activation_bytes(m, k) : 0;
 }
 
 // How scratch is divided. Everything is a function of the job, so each thread finds the pieces for itself.
@@ -78,7 +82,7 @@ struct Scratch {
         order = reinterpret_cast<uint32_t *>(take(4 * sorted_rows));
         position = reinterpret_cast<uint32_t *>(take(4 * sorted_rows));
         counts = reinterpret_cast<uint32_t *>(take(job.experts ? 4 * job.experts->n_experts : 0));
-        acts = take(needs_quantised(job) ? activation_bytes(rows, job.k) : 0);
+        acts = take(prepared_bytes(job, rows, job.k));
         workspace_bytes = align_up(activation_bytes(1, job.k));
         for (size_t p = 0; p < job.n_products; ++p)
             workspace_bytes = std::max(workspace_bytes, align_up(block_workspace_bytes(job.products[p])));
@@ -147,7 +151,11 @@ struct Quantizer {
     Quantizer(const Job &of, const Scratch &in, size_t ith) noexcept
         : job(of), scratch(in),
           buffer(reinterpret_cast<ActivationGroup *>(in.workspaces + ith * in.workspace_bytes)),
-          kernel(job_isa(of) == NYBL_ISA_SCALAR ? nullptr : jit::quantize_kernel(of.x.type, job_isa(of))) {}
+          kernel(unquantised() || job_isa(of) == NYBL_ISA_SCALAR
+                     ? nullptr
+                     : jit::quantize_kernel(of.x.type, job_isa(of))) {}
+
+    bool unquantised() const noexcept { return job.products[0].kernel.strategy == Strategy::F32; }
 
     // Groups from g_begin on of row i of a segment that starts at `begin`.
     struct Place {
@@ -157,7 +165,8 @@ struct Quantizer {
     Place place(size_t begin, size_t rows, size_t i, size_t g_begin) const noexcept {
         const size_t mr = job.products[0].kernel.mr, first = i / mr * mr;
         const size_t tile_rows = std::min(mr, rows - first);
-        return {scratch.acts + kActivationBytes * (job.k / 32 * (begin + first) + tile_rows * g_begin),
+        return {scratch.acts + prepared_bytes(job, begin + first, job.k) +
+                    prepared_bytes(job, tile_rows, 32 * g_begin),
                 tile_rows, i - first};
     }
     Place expert_place(size_t output_row, size_t g_begin) const noexcept {
@@ -172,6 +181,8 @@ struct Quantizer {
     void run(size_t row, size_t g_begin, size_t n_groups, const Place &to) const noexcept {
         const size_t element = job.x.type == NYBL_F32 ? 4 : 2;
         const uint8_t *x = job.x.row(row) + 32 * g_begin * element;
+        if (unquantised())
+            return scatter_f32_row(job.x.type, x, 32 * n_groups, to.t, to.tile_rows, to.tile);
         if (kernel) {
             const jit::QuantizeArgs args{.x = x,
                                          .q = to.tile + 32 * to.t,
@@ -198,7 +209,7 @@ void quantize_part_of_row(const Quantizer &quantizer, size_t row, size_t g_begin
         if (experts.id(i) < 0)
             continue;
         const Quantizer::Place to = quantizer.expert_place(i, g_begin);
-        if (done.tile)
+        if (done.tile && !quantizer.unquantised())
             copy_row({done.tile, done.tile_rows, done.t}, n_groups, to.t, to.tile_rows, to.tile);
         else
             quantizer.run(row, g_begin, n_groups, done = to);
@@ -221,7 +232,7 @@ void run_unit(const Job &job, const Scratch &scratch, const Segment &segment, si
     block.job = &job;
     block.product = job.products + segment.product;
     block.weights = segment.weights;
-    block.acts = scratch.acts + activation_bytes(segment.row_begin, job.k);
+    block.acts = scratch.acts + prepared_bytes(job, segment.row_begin, job.k);
     block.order = job.experts ? scratch.order + segment.row_begin : nullptr;
     block.segment_rows = segment.rows;
     block.row_begin = row_block * segment.block_rows;
@@ -264,7 +275,7 @@ void quantize(const Job &job, void *base, size_t ith, size_t nth) noexcept {
     const Scratch scratch(job, base, nth);
     if (job.experts)
         zero_rows_without_expert(job, ith, nth);
-    if (!needs_quantised(job))
+    if (prepared_bytes(job, 1, job.k) == 0)
         return;
     // An even share of all groups, so that one long row is quantised by every thread.
     const Quantizer quantizer(job, scratch, ith);

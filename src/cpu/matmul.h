@@ -52,6 +52,11 @@ struct KernelChoice {
         16; // experts: one with at most that many tokens is streamed, one with more is tiled
 };
 
+// Whether f32 tiles of the activations are made; the scalar code reads the caller's rows.
+constexpr bool has_f32_kernels(const KernelChoice &kernel) noexcept {
+    return kernel.strategy == Strategy::F32 && kernel.isa != NYBL_ISA_SCALAR;
+}
+
 struct Product {
     Matrix w;
     Rows y;

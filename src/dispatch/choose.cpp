@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "cpu/isa.h"
+#include "cpu/jit/f32_kernel.h"
 #include "cpu/jit/tile_kernel.h"
 #include "quant/format.h"
 
@@ -51,24 +52,27 @@ struct Rule {
 // it, whatever their formats and kernels.
 Rule apply_rules(const Shape &shape) noexcept {
     cpu::KernelChoice kernel;
+    const KernelSet *set = best_set(shape.isa);
+    const cpu::PanelLayout *layout = cpu::find_panel_layout(shape.format);
+    const size_t m = std::max<size_t>(shape.m, 1);
     if (shape.compute == NYBL_COMPUTE_F32) {
         kernel.strategy = cpu::Strategy::F32;
+        if (!set || !layout)
+            return {kernel, "f32", "unquantised activations were asked for; no generated kernel"};
+        kernel.isa = set->stream_isa;
+        kernel.mr = even_tiles(m, static_cast<uint32_t>(cpu::jit::f32_tokens(kernel.isa)));
+        kernel.nr = static_cast<uint32_t>(cpu::kPanelRows * cpu::jit::f32_panels(kernel.isa));
         return {kernel, "f32", "unquantised activations were asked for"};
     }
-    const KernelSet *set = best_set(shape.isa);
     if (!set)
         return {kernel, "reference",
                 "the instruction set is scalar: by the machine, NYBL_MAX_ISA, max_isa, or a system that "
                 "refuses generated code"};
-    const size_t m = std::max<size_t>(shape.m, 1);
     const bool stream = m <= set->stream_max_m;
     kernel.mr = even_tiles(m, stream ? set->stream_tokens : set->tiled_tokens);
     kernel.stream_max_m = set->stream_max_m;
-    const cpu::PanelLayout *layout = cpu::find_panel_layout(shape.format);
     if (!layout)
         return {kernel, "reference", "no generated kernel for this format"};
-    if (shape.storage == NYBL_STORAGE_ORIGINAL)
-        return {kernel, "reference", "no generated kernel for original blocks"};
     kernel.strategy = stream ? cpu::Strategy::Stream : cpu::Strategy::Tiled;
     kernel.isa = stream ? set->stream_isa : set->isa;
     kernel.nr = static_cast<uint32_t>(
@@ -78,6 +82,11 @@ Rule apply_rules(const Shape &shape) noexcept {
         return {kernel, "moe",
                 stream ? "experts, few tokens: weights are read once, all experts in one range"
                        : "experts: those with many tokens unpack each panel once and reuse it"};
+    if (shape.storage == NYBL_STORAGE_ORIGINAL)
+        return stream
+                   ? Rule{kernel, "decode_original", "few tokens: original rows are gathered piece by piece"}
+                   : Rule{kernel, "prefill_original",
+                          "many tokens: original rows are gathered into panels, which are reused"};
     return stream ? Rule{kernel, "decode", "few tokens: weights are read once and unpacked in registers"}
                   : Rule{kernel, "prefill", "many tokens: each panel is unpacked once and reused"};
 }

@@ -226,9 +226,10 @@ TEST_CASE("names follow the grammar op_format_rowsxtokens_isa", "[jit]") {
           "decode_q4_k_16x4_avx2");
     CHECK(std::string(kernel_name({KernelKind::VecDot, NYBL_IQ4_NL, NYBL_ISA_AVX512_VNNI, 1, 1, 3}).text) ==
           "vec_dot_iq4_nl_1x1_avx512_vnni_v3");
-    const std::regex grammar("(decode|prefill|decode_original|unpack|gather|quantize|vec_dot|test)_"
-                             "(f32|f16|bf16|q4_0|q4_1|q5_1|q4_k|q5_k|iq4_nl|q8_0|q8_1|q8_k)_"
-                             "[0-9]+x[0-9]+_(scalar|avx2|avx_vnni|avx512_vnni|amx)(_v[0-9]+)?");
+    const std::regex grammar(
+        "(decode|prefill|decode_original|unpack|gather|quantize|vec_dot|dequantize|f32|test)_"
+        "(f32|f16|bf16|q4_0|q4_1|q5_1|q4_k|q5_k|iq4_nl|q8_0|q8_1|q8_k)_"
+        "[0-9]+x[0-9]+_(scalar|avx2|avx_vnni|avx512_vnni|amx)(_v[0-9]+)?");
     std::set<std::string> names;
     for (int kind = 1; kind <= static_cast<int>(KernelKind::Test); ++kind) {
         for (const nybl_format format : {NYBL_F32, NYBL_F16, NYBL_BF16, NYBL_Q4_0, NYBL_Q4_1, NYBL_Q5_1,

@@ -93,6 +93,10 @@ const char *kind_name(KernelKind kind) noexcept {
         return "quantize";
     case KernelKind::VecDot:
         return "vec_dot";
+    case KernelKind::Dequantize:
+        return "dequantize";
+    case KernelKind::F32:
+        return "f32";
     case KernelKind::Test:
         return "test";
     }

@@ -16,9 +16,11 @@ enum class KernelKind : uint8_t {
     Prefill,        // byte panels times a block of tokens
     DecodeOriginal, // original blocks, several rows at a time
     Unpack,         // panels to bytes
-    Gather,         // original blocks to byte panels
+    Gather,         // original blocks to packed panels
     Quantize,       // activations
     VecDot,         // block-level dot product
+    Dequantize,     // packed panels to f32
+    F32,            // f32 panels times a block of unquantised tokens
     Test,           // of the generator itself
 };
 

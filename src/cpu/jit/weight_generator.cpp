@@ -27,8 +27,9 @@ int byte_group_bytes(const PanelLayout &layout, nybl_isa isa) noexcept {
     return byte_header_bytes(layout) + (traits.table && traits.two_chains ? 2 * kByteCodes : kByteCodes);
 }
 
-WeightGenerator::WeightGenerator(const KernelKey &key)
-    : VectorGenerator(key), layout_(*find_panel_layout(key.format)), traits_(code_traits(layout_, key.isa)) {}
+WeightGenerator::WeightGenerator(const KernelKey &key, Codes codes)
+    : VectorGenerator(key), layout_(*find_panel_layout(key.format)), traits_(code_traits(layout_, key.isa)),
+      codes_(codes) {}
 
 void WeightGenerator::unpack_codes(const Xmm &codes, const Xmm &second, const Xbyak::RegExp &group, int half,
                                    int c, bool high) {
@@ -40,10 +41,10 @@ void WeightGenerator::unpack_codes(const Xmm &codes, const Xmm &second, const Xb
     if (signed_codes() && traits_.offset8)
         vpsubb(codes, codes, ptr[rip + broadcast_u8(8)]);
     if (traits_.table) {
-        vmovups(second, ptr[rip + broadcast_16(traits_.two_chains ? kResidual
-                                               : signed_codes()   ? kValues
-                                                                  : kPlus128)]);
-        const Xmm &to = traits_.two_chains ? second : codes;
+        vmovups(second, ptr[rip + broadcast_16(signed_codes()       ? kValues
+                                               : traits_.two_chains ? kResidual
+                                                                    : kPlus128)]);
+        const Xmm &to = traits_.two_chains && !signed_codes() ? second : codes;
         vpshufb(to, second, codes);
     }
 }

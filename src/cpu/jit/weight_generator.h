@@ -28,14 +28,18 @@ int byte_group_bytes(const PanelLayout &layout, nybl_isa isa) noexcept;
 
 class WeightGenerator : public VectorGenerator {
   protected:
-    explicit WeightGenerator(const KernelKey &key);
+    // How codes are unpacked: as the unsigned operand of a dot, or as the signed bytes that they stand for.
+    enum class Codes : uint8_t { Unsigned, Signed };
+    WeightGenerator(const KernelKey &key, Codes codes);
+    explicit WeightGenerator(const KernelKey &key)
+        : WeightGenerator(key, key.isa == NYBL_ISA_AMX ? Codes::Signed : Codes::Unsigned) {}
 
     bool k_format() const { return layout_.scales_offset != 0; }
-    bool signed_codes() const { return key().isa == NYBL_ISA_AMX; }
+    bool signed_codes() const { return codes_ == Codes::Signed; }
 
-    // The codes of rows `half` of chunk c (its low or high nibbles) of the packed group at `group`, as the
-    // unsigned operand of a dot: in `codes`, and for two chains of a table the second operand in `second`.
-    // `second` is destroyed where the format has high bits or a table.
+    // The codes of rows `half` of chunk c (its low or high nibbles) of the packed group at `group`: in
+    // `codes`, and for two chains of an unsigned table the second operand in `second`. `second` is destroyed
+    // where the format has high bits or a table.
     void unpack_codes(const Xbyak::Xmm &codes, const Xbyak::Xmm &second, const Xbyak::RegExp &group, int half,
                       int c, bool high);
 
@@ -48,6 +52,9 @@ class WeightGenerator : public VectorGenerator {
 
     const PanelLayout &layout_;
     const CodeTraits traits_;
+
+  private:
+    const Codes codes_;
 };
 
 } // namespace nybl::cpu::jit

@@ -1,0 +1,87 @@
+// Generates the kernels that dequantise packed panels.
+#include "cpu/jit/dequantize_kernel.h"
+
+namespace nybl::cpu::jit {
+namespace {
+
+using Xbyak::Xmm;
+
+// code * scale is exact in f32 for every format (at most 11 + 6 + 5 significant bits), so that one fma rounds
+// like the multiplication and the addition of the definition.
+//
+// Register map
+//   rdi args   rsi src   rdx dst   r10 blocks left
+//   [rsp] f32 s[16], z[16] of each group of a super-block
+//   vectors 0 .. 4 scales of K formats   0 codes, 1 temporary, 2 values, 3 s, 4 z
+class DequantizeKernel final : public WeightGenerator {
+  public:
+    explicit DequantizeKernel(const KernelKey &key) : WeightGenerator(key, Codes::Signed) {}
+
+  private:
+    static constexpr int kGroupScales = 128;
+
+    void emit() override {
+        const int groups = int(layout_.block_k / 32);
+        open_frame({.vectors = 5, .stack = k_format() ? uint32_t(kGroupScales * groups) : 0});
+        mov(rsi, ptr[args + offsetof(UnpackArgs, src)]);
+        mov(rdx, ptr[args + offsetof(UnpackArgs, dst)]);
+        mov(r10, ptr[args + offsetof(UnpackArgs, blocks)]);
+        Xbyak::Label loop;
+        align(32);
+        L(loop);
+        if (k_format())
+            for (int half = 0; half < halves(); ++half)
+                unpack_k_scales(rsi, half, rsp, kGroupScales);
+        for (int g = 0; g < groups; ++g)
+            for (int half = 0; half < halves(); ++half)
+                group(g, half);
+        add(rsi, int(layout_.block_bytes));
+        add(rdx, kElementBytes * int(layout_.block_k));
+        dec(r10);
+        jnz(loop, T_NEAR);
+        close_frame();
+    }
+
+    void group(int g, int half) {
+        const Xmm codes = vec(0), temporary = vec(1), s = vec(3), z = vec(4);
+        if (k_format()) {
+            vmovups(s, ptr[rsp + (kGroupScales * g + 32 * half)]);
+            vmovups(z, ptr[rsp + (kGroupScales * g + 64 + 32 * half)]);
+        } else {
+            load_scales(s, z, rsi, half);
+        }
+        const int quants = int(layout_.quants_offset) + g * int(layout_.group_bytes);
+        for (int c = 0; c < kChunks / 2; ++c)
+            for (const bool high : {false, true}) {
+                unpack_codes(codes, temporary, rsi + quants, half, c, high);
+                for (int j = 0; j < 4; ++j)
+                    element(j, kElementBytes * (32 * g + 4 * c + (high ? 16 : 0) + j) + 32 * half);
+            }
+    }
+
+    // Byte j of every dword of codes.
+    void element(int j, int to) {
+        const Xmm codes = vec(0), value = vec(2), s = vec(3), z = vec(4);
+        if (j < 3)
+            vpslld(value, codes, uint8_t(24 - 8 * j));
+        vpsrad(value, j < 3 ? value : codes, 24);
+        vcvtdq2ps(value, value);
+        if (layout_.min_offset)
+            vfmadd213ps(value, s, z);
+        else
+            vmulps(value, value, s);
+        vmovups(ptr[rdx + to], value);
+    }
+
+    static constexpr int kElementBytes = 4 * int(kPanelRows);
+};
+
+} // namespace
+
+UnpackFn dequantize_kernel(nybl_format format, nybl_isa isa) noexcept {
+    return kernel<UnpackFn>(
+        {.kind = KernelKind::Dequantize, .format = format, .isa = isa, .rows = kPanelRows},
+        make_generator<DequantizeKernel>);
+}
+
+} // namespace nybl::cpu::jit

@@ -1,0 +1,92 @@
+// Blocks with unquantised activations: a piece of a panel is dequantised once and meets every tile of the
+// block.
+#include <algorithm>
+#include <cstring>
+
+#include "cpu/block.h"
+#include "cpu/jit/dequantize_kernel.h"
+#include "cpu/jit/f32_kernel.h"
+#include "cpu/panel_source.h"
+
+namespace nybl::cpu {
+namespace {
+
+using jit::TileArgs;
+using jit::UnpackArgs;
+
+// Elements of K between two visits of the accumulators: so much of a panel stays in the first-level cache.
+constexpr size_t kSegmentK = 256;
+constexpr size_t kPanelBytes = kSegmentK * kPanelRows * sizeof(float);
+// Rows of activations that stay in the second-level cache while the panels pass by.
+constexpr size_t kBlockRows = 96;
+
+size_t segment_blocks(const Product &product) noexcept {
+    return kSegmentK / product.w.layout->block_k;
+}
+
+// f32 panels and accumulators.
+size_t float_workspace_bytes(const Product &product) noexcept {
+    return jit::f32_panels(product.kernel.isa) * (kPanelBytes + sizeof(float) * kPanelRows * kBlockRows);
+}
+
+bool f32_panels(const Block &block, size_t first, size_t count) noexcept {
+    const Product &product = *block.product;
+    const Matrix &w = product.w;
+    const nybl_isa isa = product.kernel.isa;
+    const size_t blocks = w.k / w.layout->block_k, segment = segment_blocks(product);
+    uint8_t *floats = block.workspace;
+    auto *c = reinterpret_cast<float *>(floats + jit::f32_panels(isa) * kPanelBytes);
+    PanelSource source(block, segment, block.workspace + float_workspace_bytes(product));
+    const jit::UnpackFn dequantize = jit::dequantize_kernel(w.format->id, isa);
+    if (!source.usable() || !dequantize)
+        return false;
+    std::memset(c, 0, sizeof(float) * kPanelRows * count * (block.row_end - block.row_begin));
+    for (size_t b = 0; b < blocks; b += segment) {
+        const size_t some = std::min(segment, blocks - b), k = b * w.layout->block_k;
+        for (size_t p = 0; p < count; ++p) {
+            const UnpackArgs unpack{.src = source.blocks(first + p, 1, 1, b, some),
+                                    .dst = floats + p * kPanelBytes,
+                                    .blocks = some};
+            dequantize(&unpack);
+        }
+        for (size_t i = block.row_begin; i < block.row_end; i += product.kernel.mr) {
+            const size_t tokens = block.tile_rows(i);
+            const TileArgs args{.w = floats,
+                                .panel_stride = kPanelBytes,
+                                .a = block.acts + f32_activation_bytes(i, w.k) +
+                                     f32_activation_bytes(tokens, k),
+                                .c = c + kPanelRows * count * (i - block.row_begin),
+                                .blocks = some * w.layout->block_k};
+            const auto kernel = jit::f32_kernel(isa, count, tokens);
+            if (!kernel)
+                return false;
+            kernel(&args);
+        }
+    }
+    for (size_t i = block.row_begin; i < block.row_end; i += product.kernel.mr)
+        for (size_t p = 0; p < count; ++p)
+            store_tile(block, i, first + p,
+                       c + kPanelRows * (count * (i - block.row_begin) + p * block.tile_rows(i)));
+    return true;
+}
+
+} // namespace
+
+size_t f32_block_rows(const Product &product, size_t rows) noexcept {
+    const size_t mr = product.kernel.mr;
+    return std::min(rows, kBlockRows / mr * mr);
+}
+
+size_t f32_workspace_bytes(const Product &product) noexcept {
+    return float_workspace_bytes(product) + PanelSource::buffer_bytes(product, 1, segment_blocks(product));
+}
+
+bool run_f32(const Block &block) noexcept {
+    const size_t side = jit::f32_panels(block.product->kernel.isa);
+    for (size_t panel = block.panel_begin; panel < block.panel_end; panel += side)
+        if (!f32_panels(block, panel, std::min(side, block.panel_end - panel)))
+            return false;
+    return true;
+}
+
+} // namespace nybl::cpu
