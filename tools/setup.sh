@@ -89,9 +89,7 @@ find_catch2() {
 
 ensure_catch2() {
     find_catch2 && return 0
-    local candidate
-    candidate=$(apt-cache policy libcatch2-dev 2>/dev/null | sed -n 's/ *Candidate: //p')
-    if [[ $candidate == [3-9].* ]]; then
+    if [[ $(. /etc/os-release 2>/dev/null && echo "${VERSION_CODENAME:-}") != bookworm ]]; then
         ensure_packages libcatch2-dev
     else
         run_logged catch2 download_catch2 ||
@@ -101,7 +99,6 @@ ensure_catch2() {
 }
 
 download_catch2() (
-    set -e
     codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
     mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v security | head -n 1)
     [[ -n $mirror ]] || { echo "apt names no package source here"; exit 1; }
@@ -127,16 +124,10 @@ Acquire::Languages "none";
 APT::Sandbox::User "$(id -un)";
 END
     export APT_CONFIG=$work/apt.conf
-    apt-get update
-    cd "$work"
-    apt-get download libcatch2-dev
-    dpkg -x libcatch2-dev_*.deb unpacked
     # Into place by one rename, so that an interrupted or a second run never sees half of it.
-    mkdir -p "$cache_dir"
-    rm -rf "$cache_dir/catch2.$$"
-    cp -r unpacked "$cache_dir/catch2.$$"
-    rm -rf "$cache_dir/catch2"
-    mv -T "$cache_dir/catch2.$$" "$cache_dir/catch2"
+    apt-get update && cd "$work" && apt-get download libcatch2-dev && dpkg -x libcatch2-dev_*.deb unpacked &&
+        mkdir -p "$cache_dir" && rm -rf "$cache_dir/catch2.$$" && cp -r unpacked "$cache_dir/catch2.$$" &&
+        rm -rf "$cache_dir/catch2" && mv -T "$cache_dir/catch2.$$" "$cache_dir/catch2"
 )
 
 # The Python environment: the real model, and the quantizers that the tests compare with. Each part has its stamp.
