@@ -97,6 +97,10 @@ class Collector {
         try {
             Workload workload;
             tiny.op->prepare(shared_, tiny, workload);
+            // Reference code takes seconds where a kernel takes milliseconds: only for who asks for it.
+            if (workload.scalar && of.isa != NYBL_ISA_SCALAR && shared_.options.ops.empty() &&
+                !shared_.options.quick)
+                is_present = false;
         } catch (const ApiError &error) {
             // Any other failure is worth seeing: the case itself will report it.
             is_present = error.status != NYBL_UNSUPPORTED && error.status != NYBL_UNSUPPORTED_HARDWARE;
@@ -213,6 +217,12 @@ const Op *find_op(const std::string &name) {
 std::string Case::name() const {
     return fmt::format("{}/{}/{}x{}x{}/{}/t{}", op->name, format_info(format).name, m, n, k,
                        nybl_isa_string(isa), threads);
+}
+
+void Workload::first_call(const char *what) {
+    const double start = wall_seconds();
+    require(call(), what);
+    first_seconds = wall_seconds() - start;
 }
 
 std::shared_ptr<const Source> Shared::source(const Case &of) {

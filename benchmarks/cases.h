@@ -24,9 +24,14 @@ struct Workload {
     std::function<void()> copy; // for Roof::kCopy: moves the same byte counts
     double bytes = 0, flops = 0;
     std::string kernel;
-    double nmse = -1;     // negative: does not apply
-    std::string mismatch; // empty: the output is right
+    bool scalar = false;      // the reference code, where a faster instruction set was allowed
+    double nmse = -1;         // negative: does not apply
+    std::string mismatch;     // empty: the output is right
+    double first_seconds = 0; // of the verified call
     uint64_t calls_per_sample = 0;
+
+    // Makes the call whose output is verified. Throws ApiError, naming `what`, where it fails.
+    void first_call(const char *what);
 };
 
 struct Shared;
@@ -78,8 +83,8 @@ struct Shared {
     Limits limits;
     Contexts contexts;
     WeightPool pool;
-    std::vector<Result> results; // in the order of first runs
-    int failures = 0;
+    std::vector<Result> results;    // in the order of first runs
+    int failures = 0, left_out = 0; // wrong or failed case runs; cases that the time budget had no room for
 
     // The weights of a case: those of the last one again where only M, threads or the instruction set
     // changed.

@@ -38,8 +38,10 @@ struct Arguments {
     }
 };
 
-// Without a word about what to run: the model that ./dev found, and the main shapes.
-void fill_defaults(Options &options) {
+// Without a word about what to run: the model that ./dev found and the main shapes, in under three minutes.
+void fill_defaults(Options &options, bool bare) {
+    if (bare)
+        options.budget_seconds = 160;
     const char *found_model = std::getenv("NYBL_MODEL");
     if (options.shapes.empty()) {
         if (options.model.empty() && found_model != nullptr && *found_model != '\0' && !options.quick)
@@ -77,7 +79,7 @@ int run(int argc, char **argv) {
     benchmark::Initialize(&google_count, arguments.google.data());
     if (benchmark::ReportUnrecognizedArguments(google_count, arguments.google.data()))
         return 1;
-    fill_defaults(options);
+    fill_defaults(options, argc == 1);
 
     std::FILE *out = arguments.machine_readable ? stderr : stdout;
     std::optional<gguf::MappedFile> model;
@@ -113,7 +115,8 @@ int run(int argc, char **argv) {
         fmt::print(out, "model: {} ({})\n", model->contents().text("general.name").value_or("unnamed"),
                    options.model);
     if (!absent.empty())
-        fmt::print(out, "not in this build: {}\n", fmt::join(absent, ", "));
+        fmt::print(out, "no kernel in this build (--op runs what reference code serves): {}\n",
+                   fmt::join(absent, ", "));
     print_limits(out, shared, threads_of(cases));
 
     register_cases(shared, cases);

@@ -67,11 +67,11 @@ void prepare_quantize(Shared &shared, const Case &of, Workload &workload) {
     const size_t bytes = row_bytes(of.format, of.k);
     codec->values = normal_values(of.n * of.k, of.n + of.k);
     codec->blocks.resize(of.n * bytes);
-    const auto quantize = [codec, of] {
+    workload.call = [codec, of] {
         return nybl_quantize(of.format, of.n, of.k, codec->values.data(), 0, nullptr, codec->blocks.data(),
                              0);
     };
-    require(quantize(), "nybl_quantize");
+    workload.first_call("nybl_quantize");
 
     const nybl_codec_options scalar = scalar_options(shared);
     std::vector<uint8_t> expected(bytes);
@@ -92,7 +92,6 @@ void prepare_quantize(Shared &shared, const Case &of, Workload &workload) {
     workload.nmse = error / size;
     workload.kernel = "quantize";
     workload.bytes = static_cast<double>(codec->values.size() * sizeof(float) + codec->blocks.size());
-    workload.call = quantize;
     workload.copy = copy_of(codec, codec->values.data(), codec->values.size() * sizeof(float),
                             codec->blocks.data(), codec->blocks.size());
 }
@@ -103,10 +102,10 @@ void prepare_dequantize(Shared &shared, const Case &of, Workload &workload) {
     const std::span<const uint8_t> blocks = codec->source->tensors[0];
     const size_t bytes = row_bytes(of.format, of.k);
     codec->values.resize(of.n * of.k);
-    const auto dequantize = [codec, blocks, of] {
+    workload.call = [codec, blocks, of] {
         return nybl_dequantize(of.format, of.n, of.k, blocks.data(), 0, codec->values.data(), 0);
     };
-    require(dequantize(), "nybl_dequantize");
+    workload.first_call("nybl_dequantize");
 
     const nybl_codec_options scalar = scalar_options(shared);
     std::vector<float> expected(of.k);
@@ -119,7 +118,6 @@ void prepare_dequantize(Shared &shared, const Case &of, Workload &workload) {
     }
     workload.kernel = "dequantize";
     workload.bytes = static_cast<double>(codec->values.size() * sizeof(float) + blocks.size());
-    workload.call = dequantize;
     workload.copy = copy_of(codec, blocks.data(), blocks.size(), codec->values.data(),
                             codec->values.size() * sizeof(float));
 }

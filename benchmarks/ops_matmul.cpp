@@ -30,7 +30,8 @@ struct Matmul {
 void prepare(Shared &shared, const Case &of, Workload &workload, nybl_storage storage, nybl_compute compute) {
     const std::shared_ptr<const Source> source = shared.source(of);
     auto matmul = std::make_shared<Matmul>(of, compute, shared.weights(of, storage));
-    require(matmul->run(), "nybl_matmul");
+    workload.call = [matmul] { return matmul->run(); };
+    workload.first_call("nybl_matmul");
     workload.mismatch = matmul->y.complaint();
     const Verdict verdict = verify_product(
         {*source, source->tensors[0], compute, matmul->x, {matmul->y.data(), of.m * of.n}, of.m},
@@ -43,9 +44,9 @@ void prepare(Shared &shared, const Case &of, Workload &workload, nybl_storage st
     info.struct_size = sizeof info;
     require(nybl_matmul_explain((*matmul->weights)[0].get(), of.m, &info), "nybl_matmul_explain");
     workload.kernel = info.name;
+    workload.scalar = info.isa == NYBL_ISA_SCALAR;
     workload.bytes = static_cast<double>(of.n * row_bytes(of.format, of.k));
     workload.flops = 2.0 * static_cast<double>(of.m * of.n * of.k);
-    workload.call = [matmul] { return matmul->run(); };
 }
 
 } // namespace

@@ -62,13 +62,13 @@ void prepare_vec_dot(Shared &shared, const Case &of, Workload &workload) {
             "nybl_quantize of the activations");
     for (const std::span<const uint8_t> copy : shared.pool.originals(source, of.hot ? 1 : 0))
         work->matrices.push_back(copy.data());
-    work->run();
+    workload.call = [work] { return work->run(); };
+    workload.first_call("nybl_vec_dot_fn");
     workload.mismatch = verify(of, activation_format, *source, *work);
     workload.kernel =
         fmt::format("vec_dot {} x {}", format_info(of.format).name, format_info(activation_format).name);
     workload.bytes = static_cast<double>(of.n * work->stride);
     workload.flops = 2.0 * static_cast<double>(of.n * of.k);
-    workload.call = [work] { return work->run(); };
 }
 
 } // namespace nybl::bench

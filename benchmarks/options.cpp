@@ -79,6 +79,10 @@ bool parse_options(int argc, char **argv, Options &options, int &exit_code) {
     app.add_flag("--list", options.list, "List the cases and end");
     app.add_flag("--limits", options.limits_only, "Measure the limits and end");
     app.add_flag("--small-pages", small_pages, "4 KiB pages for weights and read limit instead of 2 MiB");
+    app.add_option(
+           "--budget", options.budget_seconds,
+           "Seconds after which no further case starts (default: 160 without other arguments, else none)")
+        ->check(CLI::NonNegativeNumber);
     app.add_option("--arena", options.arena_factor, "Memory to cycle through, in last-level caches")
         ->check(CLI::Range(0.1, 64.0))
         ->capture_default_str();

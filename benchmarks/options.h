@@ -19,6 +19,7 @@ struct Options {
     std::string model;                // a GGUF file
     bool hot = false, quick = false, list = false, limits_only = false;
     Pages pages = Pages::kHuge;
+    double budget_seconds = 0; // cases that would start later are left out; 0: no limit
     double arena_factor = 1.5; // memory that weights are cycled through, in last-level caches
 };
 

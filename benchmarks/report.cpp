@@ -147,6 +147,9 @@ void print_table(std::FILE *out, const Shared &shared) {
         for (const Row &row : group.rows)
             print_row(out, row, group.threads);
     }
+    if (shared.left_out > 0)
+        fmt::print(out, "\n{} cases left out: the time budget of {:.0f} s was spent (--budget)\n",
+                   shared.left_out, shared.options.budget_seconds);
     if (shared.failures > 0)
         fmt::print(out, "\n{} case runs FAILED\n", shared.failures);
 }

@@ -138,6 +138,8 @@ class Measurement {
 };
 
 uint64_t calls_per_sample(const Case &of, Workload &workload) {
+    if (workload.first_seconds > 10 * kSampleSeconds)
+        return 1; // the first call told enough
     const double start = wall_seconds();
     uint64_t calls = 0;
     double seconds = 0;
@@ -176,6 +178,11 @@ class Runner {
     explicit Runner(Shared &shared) : shared_(shared) {}
 
     void run(benchmark::State &state, const Case &of) {
+        if (out_of_time() && prepared_.name != of.name()) {
+            state.SkipWithError("left out: the time budget is spent (--budget)");
+            ++shared_.left_out;
+            return;
+        }
         try {
             Workload &workload = prepare(of);
             if (!workload.mismatch.empty())
@@ -187,6 +194,11 @@ class Runner {
     }
 
   private:
+    bool out_of_time() const {
+        const double budget = shared_.options.budget_seconds;
+        return budget > 0 && wall_seconds() - start_ > budget;
+    }
+
     Workload &prepare(const Case &of) {
         const std::string name = of.name();
         if (prepared_.name != name) {
@@ -238,6 +250,7 @@ class Runner {
 
     Shared &shared_;
     Prepared prepared_;
+    const double start_ = wall_seconds();
 };
 
 } // namespace

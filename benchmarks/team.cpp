@@ -6,6 +6,18 @@
 #include "machine.h"
 
 namespace nybl::bench {
+namespace {
+
+// Spins at first, for the exact moment; then lets others run, since a core may be shared with the awaited
+// thread.
+void wait_a_little(unsigned spins) {
+    if (spins < 2000)
+        _mm_pause();
+    else
+        std::this_thread::yield();
+}
+
+} // namespace
 
 Team::Team(unsigned threads, const std::vector<int> &cores) : size_(threads == 0 ? 1 : threads) {
     for (unsigned i = 1; i < size_; ++i)
@@ -30,8 +42,8 @@ void Team::serve(unsigned index) {
         if (stop_)
             return;
         ready_.fetch_add(1);
-        while (!go_.load(std::memory_order_acquire))
-            _mm_pause();
+        for (unsigned spins = 0; !go_.load(std::memory_order_acquire); ++spins)
+            wait_a_little(spins);
         (*work_)(index);
         done_.fetch_add(1, std::memory_order_release);
     }
@@ -48,13 +60,13 @@ double Team::run(const std::function<void(unsigned)> &work) {
     ready_ = done_ = 0;
     round_.fetch_add(1);
     round_.notify_all();
-    while (ready_.load() != size_ - 1)
-        _mm_pause(); // a wake-up takes up to a fraction of a millisecond and must not count
+    for (unsigned spins = 0; ready_.load() != size_ - 1; ++spins)
+        wait_a_little(spins); // a wake-up takes up to a fraction of a millisecond and must not count
     const double start = wall_seconds();
     go_.store(true, std::memory_order_release);
     work(0);
-    while (done_.load(std::memory_order_acquire) != size_ - 1)
-        _mm_pause();
+    for (unsigned spins = 0; done_.load(std::memory_order_acquire) != size_ - 1; ++spins)
+        wait_a_little(spins);
     return wall_seconds() - start;
 }
 
