@@ -9,6 +9,7 @@
 #include "checks.h"
 #include "cpu/isa.h"
 #include "cpu/thread_count.h"
+#include "gpu_path.h"
 
 namespace nybl::capi {
 
@@ -81,6 +82,7 @@ void retain(nybl_context *ctx) noexcept {
 void release(nybl_context *ctx) noexcept {
     if (ctx->holders.fetch_sub(1, std::memory_order_acq_rel) != 1)
         return;
+    close_gpu(ctx);
     ctx->scratch.free_all(ctx->memory);
     const nybl_allocator hook = ctx->memory.hook();
     const size_t allocated = ctx->allocated;
@@ -117,9 +119,6 @@ nybl_status check_desc(const nybl_context_desc &desc) noexcept {
     if (desc.max_isa < NYBL_ISA_BEST || desc.max_isa > NYBL_ISA_AMX)
         return fail(NYBL_INVALID_ARGUMENT, "max_isa %d is no instruction set",
                     static_cast<int>(desc.max_isa));
-    if (desc.device == NYBL_DEVICE_GPU)
-        return fail(NYBL_UNSUPPORTED_HARDWARE,
-                    "this build has no GPU path; create the context with NYBL_DEVICE_CPU");
     return NYBL_OK;
 }
 
@@ -151,6 +150,11 @@ nybl_status create(const nybl_context_desc *given, nybl_context **ctx) {
                                               desc.threadpool ? &threadpool : nullptr, hook,
                                               static_cast<char *>(storage) + sizeof(nybl_context), bytes);
     made->memory.adopt(bytes);
+    if (desc.device == NYBL_DEVICE_GPU)
+        if (const nybl_status status = open_gpu(made, desc.device_index); status != NYBL_OK) {
+            release(made);
+            return status;
+        }
     *ctx = made;
     return NYBL_OK;
 }
@@ -159,9 +163,10 @@ nybl_status create(const nybl_context_desc *given, nybl_context **ctx) {
 void announce(const nybl_context &ctx) {
     if (!ctx.log)
         return;
-    char message[128];
-    std::snprintf(message, sizeof message, "context: instruction set %s, %u threads", cpu::isa_name(ctx.isa),
-                  ctx.pool.n_threads());
+    char message[192];
+    std::snprintf(message, sizeof message, "context: instruction set %s, %u threads%s%s",
+                  cpu::isa_name(ctx.isa), ctx.pool.n_threads(), ctx.device ? ", GPU " : "",
+                  ctx.device ? gpu::traits_of(*ctx.device).name : "");
     try {
         ctx.log(ctx.log_user, 0, message);
     } catch (...) { // a log that fails is no reason to fail
@@ -200,6 +205,7 @@ nybl_status nybl_context_memory(const nybl_context *ctx, nybl_memory_stats *stat
     nybl_memory_stats value{};
     value.host_bytes = ctx->memory.bytes();
     value.host_peak_bytes = ctx->memory.peak_bytes();
+    add_device_memory(*ctx, &value);
     write_struct(value, stats);
     return NYBL_OK;
 }

@@ -8,6 +8,7 @@
 #include "base/fork.h"
 #include "base/memory.h"
 #include "cpu/threads.h"
+#include "gpu/gpu.h"
 
 namespace nybl::capi {
 
@@ -43,6 +44,7 @@ struct nybl_context {
     nybl::cpu::Pool pool;
     nybl::capi::ScratchList scratch;
     const nybl_isa isa;
+    nybl::gpu::Device *device = nullptr; // of a GPU context
     void (*const log)(void *user, int level, const char *message);
     void *const log_user;
     const size_t allocated;           // bytes of the allocation that this object lies in

@@ -118,6 +118,8 @@ nybl_status prepare_experts(const nybl_weights *w, const nybl_matmul_id_args *gi
     if (const nybl_status status = prepare_ids(args, w->n_experts, check, &call->experts); status != NYBL_OK)
         return status;
 
+    call->weights = w;
+    call->compute = args.compute;
     call->output_rows = rows.value();
     call->work = rows.value() == 0 || matrix.n == 0 ? Work::Nothing
                  : matrix.k == 0                    ? Work::Fill

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cpu/block.h"
+#include "gpu_path.h"
 
 namespace nybl::capi {
 namespace {
@@ -41,7 +42,7 @@ nybl_status check_compute(nybl_compute compute) noexcept {
     return fail(NYBL_INVALID_ARGUMENT, "args: compute %d is none of nybl_compute", static_cast<int>(compute));
 }
 
-dispatch::Choice choose_kernel(const nybl_weights &w, size_t m, nybl_compute compute) noexcept {
+dispatch::Shape describe_shape(const nybl_weights &w, size_t m, nybl_compute compute) noexcept {
     dispatch::Shape shape{};
     shape.format = w.matrix.format->id;
     shape.storage = w.matrix.storage;
@@ -52,7 +53,11 @@ dispatch::Choice choose_kernel(const nybl_weights &w, size_t m, nybl_compute com
     shape.n_experts = w.n_experts;
     shape.isa = w.ctx->isa;
     shape.threads = w.ctx->pool.n_threads();
-    return dispatch::choose(shape);
+    return shape;
+}
+
+dispatch::Choice choose_kernel(const nybl_weights &w, size_t m, nybl_compute compute) noexcept {
+    return dispatch::choose(describe_shape(w, m, compute));
 }
 
 uint32_t useful_threads(const nybl_context *ctx, const cpu::Job &job, uint32_t limit) noexcept {
@@ -78,6 +83,9 @@ nybl_status run_call(nybl_context *ctx, const Call &call) noexcept {
     if (call.work == Work::Fill)
         fill_rows(call.product, call.output_rows, 0, 1);
     if (call.work != Work::Product)
+        return NYBL_OK;
+    gpu::Product on_gpu;
+    if (describe_on_gpu(call, &call.product, &on_gpu) && run_on_gpu(ctx, call.job, &on_gpu, 1))
         return NYBL_OK;
     const uint32_t nth = useful_threads(ctx, call.job, call.max_threads);
     Scratch scratch(ctx);

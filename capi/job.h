@@ -21,6 +21,8 @@ enum class Work {
 // One product, ready to run. The job points into this object: it stays where it is.
 struct Call {
     Work work = Work::Nothing;
+    const nybl_weights *weights = nullptr;
+    nybl_compute compute = NYBL_COMPUTE_DEFAULT;
     size_t output_rows = 0;
     uint32_t max_threads = 0; // 0: the context's
     cpu::Job job;
@@ -42,9 +44,11 @@ nybl_status prepare_experts(const nybl_weights *w, const nybl_matmul_id_args *gi
 
 nybl_status check_compute(nybl_compute compute) noexcept;
 
+// What dispatch decides from.
+dispatch::Shape describe_shape(const nybl_weights &w, size_t m, nybl_compute compute) noexcept;
 dispatch::Choice choose_kernel(const nybl_weights &w, size_t m, nybl_compute compute) noexcept;
 
-// Runs a call on the context's threads.
+// Runs a call on the context's device, or on its threads.
 nybl_status run_call(nybl_context *ctx, const Call &call) noexcept;
 
 // The two steps of it: how many threads pay, at most `limit` of them (0: all), and running with scratch for

@@ -1,6 +1,7 @@
 // nybl_matmul, _multi, _scratch_bytes and _part.
 #include <algorithm>
 
+#include "gpu_path.h"
 #include "job.h"
 
 namespace nybl::capi {
@@ -76,6 +77,8 @@ nybl_status prepare_matmul(const nybl_weights *w, const nybl_matmul_args *given,
             status != NYBL_OK)
             return status;
 
+    call->weights = w;
+    call->compute = args.compute;
     call->output_rows = rows.value();
     call->work = rows.value() == 0 || matrix.n == 0 ? Work::Nothing
                  : matrix.k == 0                    ? Work::Fill
@@ -153,6 +156,33 @@ nybl_status sort_products(uint32_t count, const nybl_weights *const *w, const ny
     return NYBL_OK;
 }
 
+// All products on the device of the first one's context, or none: then nothing was written. Everything was
+// checked before.
+bool multi_on_gpu(uint32_t count, const nybl_weights *const *w, const nybl_matmul_args *args,
+                  const Call &first) noexcept {
+    nybl_context *ctx = w[0]->ctx;
+    if (!ctx->device || first.work != Work::Product)
+        return false;
+    Scratch list(ctx);
+    if (list.acquire(count * (sizeof(cpu::Product) + sizeof(gpu::Product))) != NYBL_OK)
+        return false;
+    auto *products = static_cast<cpu::Product *>(list.data());
+    auto *on_gpu = reinterpret_cast<gpu::Product *>(products + count);
+    size_t used = 0;
+    for (uint32_t i = 0; i < count; ++i) {
+        Call call;
+        if (prepare_matmul(w[i], element(args, i), Check::Everything, &call) != NYBL_OK || w[i]->ctx != ctx)
+            return false;
+        if (call.work == Work::Nothing)
+            continue;
+        products[used] = call.product;
+        if (!describe_on_gpu(call, products + used, on_gpu + used))
+            return false;
+        ++used;
+    }
+    return run_on_gpu(ctx, first.job, on_gpu, used);
+}
+
 nybl_status multi(uint32_t count, const nybl_weights *const *w, const nybl_matmul_args *args) {
     if (count == 0)
         return NYBL_OK;
@@ -171,6 +201,8 @@ nybl_status multi(uint32_t count, const nybl_weights *const *w, const nybl_matmu
     Sorted sorted;
     if (const nybl_status status = sort_products(count, w, args, first, products, &sorted); status != NYBL_OK)
         return status;
+    if (multi_on_gpu(count, w, args, first))
+        return NYBL_OK;
     cpu::Job jobs[2] = {first.job, first.job};
     jobs[0].products = products;
     jobs[0].n_products = sorted.generated;

@@ -6,6 +6,7 @@
 
 #include "checks.h"
 #include "cpu/panel_source.h"
+#include "gpu_path.h"
 #include "quant/codec.h"
 
 namespace nybl::capi {
@@ -91,6 +92,7 @@ nybl_status make_weights(nybl_context *ctx, const WeightsShape &shape, const voi
     made->owned = owned;
     made->data_bytes = packed ? shape.packed_bytes : 0;
     retain(ctx);
+    place_on_gpu(made);
     *w = made;
     return NYBL_OK;
 }
@@ -174,6 +176,7 @@ void nybl_weights_destroy(nybl_weights *w) {
     if (!w)
         return;
     nybl_context *ctx = w->ctx;
+    remove_from_gpu(w);
     ctx->memory.deallocate(w->owned, w->data_bytes);
     ctx->memory.deallocate(w, sizeof *w);
     release(ctx);

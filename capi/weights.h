@@ -17,6 +17,8 @@ struct nybl_weights {
     size_t row_bytes;  // of one original row
     void *owned;       // packed bytes that this handle frees; NULL: the caller's bytes are used
     size_t data_bytes; // packed: bytes behind matrix.data
+    nybl::gpu::DeviceWeights *device_weights; // on the context's device; NULL: the CPU serves them
+    nybl_status device_status;                // why not
 };
 
 namespace nybl::capi {

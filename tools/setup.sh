@@ -23,10 +23,11 @@ run_logged() {
 }
 
 # Distribution packages, as "package" or "package:command" where a command from elsewhere serves as well.
-packages_build=(cmake:cmake ninja-build:ninja g++:g++ pkg-config:pkg-config libxbyak-dev)
+packages_build=(cmake:cmake ninja-build:ninja g++:g++ pkg-config:pkg-config libxbyak-dev
+    opencl-headers)
 packages_bench=(libbenchmark-dev libcli11-dev libfmt-dev python3:python3 python3-venv)
 packages_test=(binutils:objdump python3:python3 python3-venv lz4:lz4 xz-utils:xz
-    qemu-user:qemu-x86_64 clang-format-14:clang-format-14)
+    qemu-user:qemu-x86_64 clang-format-14:clang-format-14 ocl-icd-libopencl1 pocl-opencl-icd)
 
 package_present() {
     local package=${1%%:*} command=""

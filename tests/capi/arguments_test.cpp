@@ -178,7 +178,7 @@ TEST_CASE("wrong arguments: contexts") {
         {"device 5", NYBL_INVALID_ARGUMENT,
          [&] { return create([](Desc &d) { d.device = static_cast<nybl_device>(5); }); }},
         {"GPU", NYBL_UNSUPPORTED_HARDWARE,
-         [&] { return create([](Desc &d) { d.device = NYBL_DEVICE_GPU; }); }},
+         [&] { return create([](Desc &d) { d.device = NYBL_DEVICE_GPU, d.device_index = 9999; }); }},
         {"max_isa", NYBL_INVALID_ARGUMENT,
          [&] { return create([](Desc &d) { d.max_isa = static_cast<nybl_isa>(-3); }); }},
         {"parallel_for", NYBL_INVALID_ARGUMENT,

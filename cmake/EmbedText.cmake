@@ -1,0 +1,12 @@
+# cmake -D OUT=FILE.cpp -D HEADER=... -D NAMESPACE=... -P EmbedText.cmake NAME=FILE...: text files as constants of a C++ file.
+set(text "// Made by cmake/EmbedText.cmake.\n#include \"${HEADER}\"\n\nnamespace ${NAMESPACE} {\n")
+math(EXPR last "${CMAKE_ARGC} - 1")
+foreach(i RANGE ${last})
+    if(CMAKE_ARGV${i} MATCHES "^(k[A-Za-z]+)=(.+)$")
+        set(name ${CMAKE_MATCH_1})
+        file(READ "${CMAKE_MATCH_2}" content)
+        string(APPEND text "\nextern const char ${name}[] = R\"embedded(${content})embedded\";\n")
+    endif()
+endforeach()
+string(APPEND text "\n} // namespace ${NAMESPACE}\n")
+file(WRITE "${OUT}" "${text}")

@@ -1,0 +1,62 @@
+// The rules for GPU contexts.
+#include "dispatch/choose_gpu.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "cpu/panel.h"
+#include "quant/format.h"
+
+namespace nybl::dispatch {
+namespace {
+
+constexpr size_t kGemvMaxM = 8;
+
+// Tokens per work-item of the prefill kernel: what a device's registers hold beside the weights.
+constexpr uint32_t gemm_tokens(gpu::Variant variant) noexcept {
+    return variant == gpu::Variant::Lane ? 4 : 8;
+}
+
+constexpr uint32_t gemv_tokens(size_t m) noexcept {
+    return m <= 1 ? 1 : m <= 2 ? 2 : m <= 4 ? 4 : 8;
+}
+
+// Why the CPU runs a shape; NULL where a kernel serves it.
+const char *refusal(const Shape &shape) noexcept {
+    if (!cpu::find_panel_layout(shape.format))
+        return "cpu: no GPU kernel reads this format";
+    if (shape.storage != NYBL_STORAGE_PACKED)
+        return "cpu: weights in original storage are not copied to a GPU";
+    if (shape.compute != NYBL_COMPUTE_DEFAULT && shape.compute != NYBL_COMPUTE_F32)
+        return "cpu: no GPU kernel has this compute type";
+    if (std::max({shape.m, shape.n, shape.k, shape.n_experts}) > INT32_MAX)
+        return "cpu: a size is beyond 2^31";
+    return nullptr;
+}
+
+} // namespace
+
+GpuChoice choose_gpu(const Shape &shape, const gpu::Traits &traits) noexcept {
+    GpuChoice choice{};
+    if (const char *why = refusal(shape)) {
+        std::snprintf(choice.reason, sizeof choice.reason, "%s", why);
+        return choice;
+    }
+    choice.served = true;
+    // Each expert sees its share of the rows.
+    const size_t rows = shape.n_experts > 1 ? (shape.m + shape.n_experts - 1) / shape.n_experts : shape.m;
+    const bool decode = rows <= kGemvMaxM;
+    choice.kernel = {
+        decode ? gpu::Op::Gemv : gpu::Op::Gemm, decode ? gemv_tokens(rows) : gemm_tokens(traits.variant),
+        traits.fp16 && traits.variant == gpu::Variant::Subgroup && shape.compute == NYBL_COMPUTE_DEFAULT};
+    std::snprintf(choice.name, sizeof choice.name, "opencl:%s %s 16x%u %s", decode ? "gemv" : "gemm",
+                  quant::find_format(shape.format)->name, gpu::tile_tokens(traits.variant, choice.kernel),
+                  gpu::variant_name(traits.variant));
+    std::snprintf(choice.reason, sizeof choice.reason, "%s; activations in %s; on %s",
+                  decode ? "few tokens: weights are read once"
+                         : "many tokens: weights are unpacked once per tile of them",
+                  choice.kernel.half_x ? "f16" : "f32", traits.name);
+    return choice;
+}
+
+} // namespace nybl::dispatch

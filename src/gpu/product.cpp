@@ -1,0 +1,239 @@
+// Runs products on a device: activations in, one launch per product, outputs back.
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+
+#include "base/checked.h"
+#include "base/status.h"
+#include "gpu/device.h"
+#include "gpu/tiles.h"
+
+namespace nybl::gpu {
+namespace {
+
+size_t element_bytes(nybl_format type) noexcept {
+    return type == NYBL_F32 ? 4 : 2;
+}
+
+// Output rows of a job: of X, or one per token and slot.
+size_t output_rows(const cpu::Job &job) noexcept {
+    return job.experts ? job.experts->n_tokens * job.experts->n_slots : job.m;
+}
+
+// The outputs of product i lie one after the other, each at a multiple of this.
+constexpr size_t kOutputAlign = 64;
+Checked output_bytes(const cpu::Job &job, const Product &product) noexcept {
+    const Checked bytes =
+        Checked(output_rows(job)) * product.product->w.n * element_bytes(product.product->y.type);
+    return bytes.valid() ? Checked(bytes.value() / kOutputAlign + 1) * kOutputAlign : bytes;
+}
+
+// One kernel launch: arguments in order, then the grid.
+class Launch {
+  public:
+    Launch(Device &device, cl_kernel kernel) noexcept : device_(device), kernel_(kernel) {}
+
+    template <class T>
+    Launch &operator<<(const T &value) noexcept {
+        if (error_ == CL_SUCCESS)
+            error_ = device_.cl.SetKernelArg(kernel_, next_, sizeof value, &value);
+        ++next_;
+        return *this;
+    }
+
+    nybl_status run(const char *what, size_t x, size_t y, size_t z, const size_t *local) noexcept {
+        const size_t global[3] = {x, y, z};
+        if (error_ == CL_SUCCESS)
+            error_ = device_.cl.EnqueueNDRangeKernel(device_.queue, kernel_, 3, nullptr, global, local, 0,
+                                                     nullptr, nullptr);
+        return error_ == CL_SUCCESS ? NYBL_OK : fail_opencl(error_, what);
+    }
+
+  private:
+    Device &device_;
+    cl_kernel kernel_;
+    cl_uint next_ = 0;
+    cl_int error_ = CL_SUCCESS;
+};
+
+class Run {
+  public:
+    Run(Device &device, const cpu::Job &job, const Product *products, size_t count) noexcept
+        : device_(device), job_(job), products_(products), count_(count) {}
+
+    nybl_status all() noexcept {
+        if (const nybl_status status = check(); status != NYBL_OK)
+            return status;
+        if (const nybl_status status = allocate(); status != NYBL_OK)
+            return status;
+        if (const nybl_status status = write_x(); status != NYBL_OK)
+            return status;
+        size_t offset = 0;
+        for (size_t i = 0; i < count_; ++i) {
+            if (const nybl_status status = launch(products_[i], i == 0, offset); status != NYBL_OK)
+                return status;
+            offset += output_bytes(job_, products_[i]).value();
+        }
+        return read_y(offset);
+    }
+
+  private:
+    size_t groups() const noexcept { return job_.k / quant::kGroup; }
+
+    nybl_status check() const noexcept {
+        Checked x = Checked(job_.m) * job_.k * 4, y(0);
+        for (size_t i = 0; i < count_; ++i) {
+            y = y + output_bytes(job_, products_[i]);
+            if (products_[i].product->w.n > INT32_MAX)
+                return fail(NYBL_UNSUPPORTED, "GPU: n = %zu is beyond 2^31", products_[i].product->w.n);
+        }
+        if (job_.m > INT32_MAX || output_rows(job_) > INT32_MAX || job_.k > INT32_MAX || !x.valid() ||
+            !y.valid())
+            return fail(NYBL_UNSUPPORTED, "GPU: m = %zu, k = %zu are beyond what the kernels count", job_.m,
+                        job_.k);
+        return NYBL_OK;
+    }
+
+    nybl_status allocate() noexcept {
+        Scratch &scratch = device_.scratch;
+        size_t y_bytes = 0, bias_bytes = 0;
+        for (size_t i = 0; i < count_; ++i) {
+            y_bytes += output_bytes(job_, products_[i]).value();
+            if (products_[i].product->bias)
+                bias_bytes = std::max(bias_bytes, 4 * products_[i].product->w.n);
+        }
+        const size_t elements = job_.m * job_.k;
+        struct Need {
+            size_t bytes;
+            const char *what;
+            Buffer *buffer;
+        };
+        const Need needs[] = {
+            {elements * element_bytes(job_.x.type), "activations", &scratch.x},
+            {elements * (products_[0].kernel.half_x ? 2 : 4), "prepared activations", &scratch.prepared},
+            {job_.m * groups() * 4, "sums of activations", &scratch.sums},
+            {y_bytes, "outputs", &scratch.y},
+            {bias_bytes, "bias", &scratch.bias},
+        };
+        for (const Need &need : needs)
+            if (const nybl_status status = device_.grow_buffer(need.bytes, need.what, need.buffer);
+                status != NYBL_OK)
+                return status;
+        return NYBL_OK;
+    }
+
+    nybl_status write_x() noexcept {
+        const size_t row_bytes = job_.k * element_bytes(job_.x.type);
+        cl_int error = CL_SUCCESS;
+        auto *to = static_cast<uint8_t *>(device_.cl.EnqueueMapBuffer(
+            device_.queue, device_.scratch.x.mem, CL_TRUE, CL_MAP_WRITE_INVALIDATE_REGION, 0,
+            job_.m * row_bytes, 0, nullptr, nullptr, &error));
+        if (error != CL_SUCCESS)
+            return fail_opencl(error, "mapping activations");
+        for (size_t i = 0; i < job_.m; ++i)
+            std::memcpy(to + i * row_bytes, job_.x.row(i), row_bytes);
+        error =
+            device_.cl.EnqueueUnmapMemObject(device_.queue, device_.scratch.x.mem, to, 0, nullptr, nullptr);
+        return error == CL_SUCCESS ? NYBL_OK : fail_opencl(error, "copying activations");
+    }
+
+    nybl_status prepare(cl_kernel kernel) noexcept {
+        const Scratch &scratch = device_.scratch;
+        Launch launch(device_, kernel);
+        launch << scratch.x.mem << static_cast<cl_uint>(job_.x.type) << cl_ulong{0} << cl_ulong{job_.k}
+               << static_cast<cl_uint>(groups()) << scratch.prepared.mem << scratch.sums.mem;
+        return launch.run("preparing activations", groups(), job_.m, 1, nullptr);
+    }
+
+    nybl_status launch(const Product &product, bool first, size_t offset) noexcept {
+        const KernelKey key{product.weights->format, product.kernel, job_.experts != nullptr};
+        const cpu::Product &args = *product.product;
+        Kernels kernels;
+        if (const nybl_status status = device_.find_kernels(key, &kernels); status != NYBL_OK)
+            return status;
+        if (first)
+            if (const nybl_status status = prepare(kernels.prepare); status != NYBL_OK)
+                return status;
+        Tiles tiles{(output_rows(job_) - 1) / tile_tokens(device_.traits.variant, product.kernel) + 1, false};
+        if (job_.experts)
+            if (const nybl_status status = write_tiles(
+                    device_, *job_.experts, tile_tokens(device_.traits.variant, product.kernel), &tiles);
+                status != NYBL_OK)
+                return status;
+        if (const nybl_status status = write_bias(args, offset, tiles.has_gaps); status != NYBL_OK)
+            return status;
+        return tiles.count == 0 ? NYBL_OK : multiply(product, kernels.product, tiles.count, offset);
+    }
+
+    // What the kernel finds: the bias, and zeros where no expert writes.
+    nybl_status write_bias(const cpu::Product &args, size_t offset, bool has_gaps) noexcept {
+        cl_int error = CL_SUCCESS;
+        if (args.bias)
+            error = device_.cl.EnqueueWriteBuffer(device_.queue, device_.scratch.bias.mem, CL_TRUE, 0,
+                                                  4 * args.w.n, args.bias, 0, nullptr, nullptr);
+        if (error == CL_SUCCESS && has_gaps) {
+            const cl_uint zero = 0;
+            const size_t bytes = output_rows(job_) * args.w.n * element_bytes(args.y.type);
+            error = device_.cl.EnqueueFillBuffer(device_.queue, device_.scratch.y.mem, &zero, sizeof zero,
+                                                 offset, (bytes + 3) / 4 * 4, 0, nullptr, nullptr);
+        }
+        return error == CL_SUCCESS ? NYBL_OK : fail_opencl(error, "copying the bias");
+    }
+
+    nybl_status multiply(const Product &product, cl_kernel kernel, size_t n_tiles, size_t offset) noexcept {
+        const Scratch &scratch = device_.scratch;
+        const DeviceWeights &weights = *product.weights;
+        const cpu::Product &args = *product.product;
+        // Kernels without experts read neither tiles nor map, but get a buffer: some drivers refuse none.
+        const cl_mem tiles = job_.experts ? scratch.tiles.mem : scratch.sums.mem;
+        const cl_mem map = job_.experts ? scratch.map.mem : scratch.sums.mem;
+        Launch launch(device_, kernel);
+        launch << weights.panels.mem << cl_ulong{weights.panel_stride} << cl_ulong{weights.expert_stride}
+               << static_cast<cl_uint>(args.w.n) << static_cast<cl_uint>(groups()) << scratch.prepared.mem
+               << scratch.sums.mem << tiles << map << static_cast<cl_uint>(output_rows(job_))
+               << scratch.bias.mem << cl_uint{args.bias != nullptr} << scratch.y.mem
+               << static_cast<cl_uint>(args.y.type) << cl_ulong{offset / element_bytes(args.y.type)}
+               << cl_ulong{args.w.n};
+        const WorkGroup group = work_group(device_.traits.variant, product.kernel.op);
+        const size_t local[3] = {group.lanes, group.rows, 1};
+        return launch.run("a product", cpu::panel_count(args.w.n) * group.lanes, group.rows, n_tiles, local);
+    }
+
+    nybl_status read_y(size_t bytes) noexcept {
+        cl_int error = CL_SUCCESS;
+        const cl_mem mem = device_.scratch.y.mem;
+        auto *from = static_cast<const uint8_t *>(device_.cl.EnqueueMapBuffer(
+            device_.queue, mem, CL_TRUE, CL_MAP_READ, 0, bytes, 0, nullptr, nullptr, &error));
+        if (error != CL_SUCCESS)
+            return fail_opencl(error, "running a product");
+        size_t offset = 0;
+        for (size_t i = 0; i < count_; ++i) {
+            const cpu::Product &args = *products_[i].product;
+            const size_t row_bytes = args.w.n * element_bytes(args.y.type);
+            for (size_t row = 0; row < output_rows(job_); ++row)
+                std::memcpy(args.y.row(row), from + offset + row * row_bytes, row_bytes);
+            offset += output_bytes(job_, products_[i]).value();
+        }
+        device_.cl.EnqueueUnmapMemObject(device_.queue, mem, const_cast<uint8_t *>(from), 0, nullptr,
+                                         nullptr);
+        return NYBL_OK;
+    }
+
+    Device &device_;
+    const cpu::Job &job_;
+    const Product *products_;
+    size_t count_;
+};
+
+} // namespace
+
+nybl_status run_products(Device &device, const cpu::Job &job, const Product *products,
+                         size_t count) noexcept {
+    if (!device.usable())
+        return fail(NYBL_DEVICE_ERROR,
+                    "GPU: the context was created before a fork; the child needs one of its own");
+    const std::lock_guard guard(device.lock);
+    return Run(device, job, products, count).all();
+}
+
+} // namespace nybl::gpu

@@ -1,0 +1,53 @@
+// Products on an OpenCL device, set up below the C API: packed weights, random activations, the f64 result.
+#pragma once
+
+#include <memory>
+#include <nybl/nybl.h>
+#include <string>
+#include <vector>
+
+#include "base/memory.h"
+#include "cpu/matmul.h"
+#include "cpu/panel.h"
+#include "gpu/formula.h"
+#include "gpu/gpu.h"
+
+namespace nybl::test {
+
+// OpenCL drivers are not built for sanitizers: they leak by design and start threads of their own.
+void skip_under_sanitizers();
+
+// An opened device that closes itself.
+class OpenDevice {
+  public:
+    explicit OpenDevice(const gpu::Variant *variant, uint32_t index = 0);
+    ~OpenDevice();
+    OpenDevice(const OpenDevice &) = delete;
+    OpenDevice &operator=(const OpenDevice &) = delete;
+
+    nybl_status status() const { return status_; }
+    gpu::Device &operator*() const { return *device_; }
+
+  private:
+    Memory memory_{nullptr};
+    gpu::Device *device_ = nullptr;
+    nybl_status status_;
+};
+
+// Weights in both forms, packed for the device and as exact f64 values.
+struct DeviceWeightsCase {
+    DeviceWeightsCase(const AffineBlockFormat &format, size_t n, size_t k, size_t n_experts, uint32_t seed);
+    cpu::Matrix matrix() const;
+
+    const AffineBlockFormat &format;
+    size_t n, k, n_experts;
+    std::vector<uint8_t> blocks, panels; // experts one after the other
+    std::vector<double> exact;           // [n_experts, n, k]
+};
+
+std::vector<float> random_activations(size_t count, uint32_t seed);
+
+// sum (y - exact)^2 / sum exact^2
+double nmse(const std::vector<float> &y, const std::vector<double> &exact);
+
+} // namespace nybl::test
