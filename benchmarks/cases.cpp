@@ -40,7 +40,7 @@ std::vector<T> distinct(const std::vector<T> &values) {
 // Adds cases of one group of weights: every M of every op on every instruction set and thread count.
 class Collector {
   public:
-    Collector(Shared &shared, std::set<std::string> &absent) : shared_(shared), absent_(absent) {
+    Collector(Shared &shared, Absent &absent) : shared_(shared), absent_(absent) {
         const Options &options = shared.options;
         const auto cores = static_cast<unsigned>(shared.machine.cores.size());
         threads_ = options.threads.empty() ? distinct<unsigned>({1, cores}) : distinct(options.threads);
@@ -79,8 +79,8 @@ class Collector {
   private:
     // A tiny case of its kind tells whether this build has the operation for the format.
     bool present(const Case &of) {
-        const std::string key =
-            fmt::format("{}/{}/{}", of.op->name, format_info(of.format).name, nybl_isa_string(of.isa));
+        const std::string kind = fmt::format("{}/{}", of.op->name, nybl_isa_string(of.isa));
+        const std::string format = format_info(of.format).name, key = kind + "/" + format;
         const auto known = present_.find(key);
         if (known != present_.end())
             return known->second;
@@ -106,12 +106,12 @@ class Collector {
             is_present = error.status != NYBL_UNSUPPORTED && error.status != NYBL_UNSUPPORTED_HARDWARE;
         }
         if (!is_present)
-            absent_.insert(key);
+            absent_[kind].insert(format);
         return present_[key] = is_present;
     }
 
     Shared &shared_;
-    std::set<std::string> &absent_;
+    Absent &absent_;
     std::vector<unsigned> threads_;
     std::vector<nybl_isa> isas_;
     std::map<std::string, bool> present_;
@@ -240,7 +240,7 @@ const std::vector<WeightsHandle> &Shared::weights(const Case &of, nybl_storage s
     return pool.handles(source(of), storage, context(of), of.hot ? 1 : 0);
 }
 
-std::vector<Case> collect_cases(Shared &shared, const gguf::Contents *model, std::set<std::string> &absent) {
+std::vector<Case> collect_cases(Shared &shared, const gguf::Contents *model, Absent &absent) {
     const Options &options = shared.options;
     for (const std::string &name : options.ops)
         if (find_op(name) == nullptr)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <span>
@@ -98,7 +99,9 @@ struct Shared {
 
 // The cases that the options ask for, from a model's tensors (NULL: no model) and from shape files. Those
 // that this build has no kernel for are left out and named in `absent`.
-std::vector<Case> collect_cases(Shared &shared, const gguf::Contents *model, std::set<std::string> &absent);
+// The keys are "op/isa", the values formats.
+using Absent = std::map<std::string, std::set<std::string>>;
+std::vector<Case> collect_cases(Shared &shared, const gguf::Contents *model, Absent &absent);
 
 // Preparations, in ops_*.cpp.
 void prepare_matmul(Shared &, const Case &, Workload &);

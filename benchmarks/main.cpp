@@ -103,7 +103,7 @@ int run(int argc, char **argv) {
         return 0;
     }
 
-    std::set<std::string> absent;
+    Absent absent;
     const std::vector<Case> cases = collect_cases(shared, model ? &model->contents() : nullptr, absent);
     if (options.list) {
         for (const Case &of : cases)
@@ -114,9 +114,10 @@ int run(int argc, char **argv) {
     if (model)
         fmt::print(out, "model: {} ({})\n", model->contents().text("general.name").value_or("unnamed"),
                    options.model);
-    if (!absent.empty())
-        fmt::print(out, "no kernel in this build (--op runs what reference code serves): {}\n",
-                   fmt::join(absent, ", "));
+    for (const auto &[kind, formats] : absent)
+        fmt::print(out,
+                   "no kernel in this build: {} of {} (where reference code serves it, --op runs that)\n",
+                   kind, fmt::join(formats, ", "));
     print_limits(out, shared, threads_of(cases));
 
     register_cases(shared, cases);
