@@ -9,6 +9,7 @@ namespace {
 
 constexpr int kScales = 4, kHigh = 16;
 constexpr int kActivationBytes = 292, kQuants = 4, kSums = 260;
+constexpr int kUnpacked = 32, kFactors = 48; // on the stack
 
 } // namespace
 
@@ -23,17 +24,16 @@ VecDot256::VecDot256(const KernelKey &key, Abi abi)
 // ymm10 scales and minimums of the super-block ymm13  order of the minimums, ymm14 of the scales;  ymm15
 // nibble mask
 void VecDot256::emit() {
-    open_frame({.saved = 0, .vectors = 16, .stack = 32});
+    open_frame({.saved = 0, .vectors = 16, .stack = 64});
     mov(w, ptr[args]);
     mov(a, ptr[args + 8]);
     mov(blocks, ptr[args + 16]);
     start_prefetch();
     vxorps(ymm0, ymm0, ymm0);
     vmovdqa(ymm15, ptr[rip + broadcast_u8(0x0F)]);
-    uint8_t order[64]; // bytes sc0..3 mn0..3 sc4..7 mn4..7 to pairs of words
+    uint8_t order[64]; // in each half, bytes sc0..3 mn0..3 to pairs of words
     for (int i = 0; i < 64; ++i) {
-        const int sub_block = i % 32 / 4, kind = i / 32;
-        order[i] = static_cast<uint8_t>(i % 2 == 0 ? sub_block / 4 * 8 + sub_block % 4 + 4 * kind : 0x80);
+        order[i] = static_cast<uint8_t>(i % 2 == 0 ? i % 16 / 4 + i / 32 * 4 : 0x80);
     }
     lea(rax, ptr[rip + constant(order)]);
     vmovdqa(ymm14, ptr[rax]);
@@ -46,13 +46,12 @@ void VecDot256::emit() {
     L(loop);
     prefetch_weights(w_bytes_);
     unpack_scales();
-    vmovd(xmm1, ptr[w]);
-    vcvtph2ps(xmm1, xmm1);
+    vcvtph2ps(xmm1, ptr[w]); // d, dmin, and two that are not used
     vbroadcastss(xmm2, ptr[a]);
     vmulps(xmm1, xmm1, xmm2);
-    vmovshdup(xmm2, xmm1);
-    vbroadcastss(ymm1, xmm1);
-    vbroadcastss(ymm2, xmm2);
+    vmovlps(ptr[rsp + kFactors], xmm1);
+    vbroadcastss(ymm1, ptr[rsp + kFactors]);
+    vbroadcastss(ymm2, ptr[rsp + kFactors + 4]);
     if (vnni()) {
         vpxor(ymm3, ymm3, ymm3);
         vpxor(ymm4, ymm4, ymm4);
@@ -79,8 +78,9 @@ void VecDot256::emit() {
     close_frame();
 }
 
-// Twelve bytes to eight 6-bit scales and minimums: sc0..3 mn0..3 in rax, sc4..7 mn4..7 in rcx, then to ymm10
-// (both halves) and, as words, to the stack, from where a broadcast costs no shuffle.
+// Twelve bytes to eight 6-bit scales and minimums: sc0..3 mn0..3 in rax, sc4..7 mn4..7 in rcx, then to the
+// halves of ymm10 and, as words, to the stack. The way leads through the stack because a broadcast from there
+// costs no shuffle, and shuffles are what there are too many of.
 void VecDot256::unpack_scales() {
     const auto bytes = [&](uint8_t value) { return ptr[rip + broadcast_u8(value)]; };
     mov(rax, ptr[w + kScales]);
@@ -94,9 +94,11 @@ void VecDot256::unpack_scales() {
     and_(rdx, bytes(0x30)); // top two bits of each byte, below the nibble's
     or_(rcx, rdx);
     and_(rax, bytes(0x3F));
-    vmovq(xmm10, rax);
-    vpinsrq(xmm10, xmm10, rcx, 1);
-    vinserti128(ymm10, ymm10, xmm10, 1);
+    mov(ptr[rsp + kUnpacked], rax);
+    mov(ptr[rsp + kUnpacked + 8], rcx);
+    vpbroadcastq(ymm10, ptr[rsp + kUnpacked]);
+    vpbroadcastq(ymm7, ptr[rsp + kUnpacked + 8]);
+    vpblendd(ymm10, ymm10, ymm7, 0xF0);
     vpshufb(ymm7, ymm10, ymm14);
     vmovdqa(ptr[rsp], ymm7);
 }
