@@ -57,9 +57,9 @@ nybl_matmul_args f32_args(size_t m, const float *x, float *y) {
 }
 
 std::vector<uint32_t> bits(const std::vector<float> &values) {
-    std::vector<uint32_t> out(values.size());
-    if (!values.empty()) // memcpy takes no NULL, not even for no bytes
-        std::memcpy(out.data(), values.data(), values.size() * sizeof(float));
+    std::vector<uint32_t> out;
+    for (const float value : values)
+        out.push_back(std::bit_cast<uint32_t>(value));
     return out;
 }
 
