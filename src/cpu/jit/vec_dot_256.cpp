@@ -85,12 +85,10 @@ void VecDot256::unpack_scales() {
     const auto bytes = [&](uint8_t value) { return ptr[rip + broadcast_u8(value)]; };
     mov(rax, ptr[w + kScales]);
     mov(ecx, ptr[w + kScales + 8]);
-    mov(rdx, rcx);
-    shl(rdx, 28); // high nibbles to the upper half
+    rorx(rdx, rcx, 64 - 28); // high nibbles to the upper half
     or_(rcx, rdx);
     and_(rcx, bytes(0x0F));
-    mov(rdx, rax);
-    shr(rdx, 2);
+    rorx(rdx, rax, 2);
     and_(rdx, bytes(0x30)); // top two bits of each byte, below the nibble's
     or_(rcx, rdx);
     and_(rax, bytes(0x3F));

@@ -30,10 +30,9 @@ void VecDotGenerator::prefetch_weights(int step) {
     jae(done);
     // Turn t of a window is line t of each of its pages.
     mov(rcx, cursor);
-    mov(edx, cursor.cvt32());
     and_(rcx, -kWindow);
-    and_(edx, kWindow - kTurn);
-    shr(edx, 2); // bytes of a turn to bytes of a line
+    rorx(edx, cursor.cvt32(), 2); // bytes of a turn to bytes of a line
+    and_(edx, (kWindow - kTurn) >> 2);
     static_assert(kTurn >> 2 == kLine);
     for (int page = 0; page < kPages; ++page) {
         prefetcht0(ptr[rcx + rdx + page * kPage]);
