@@ -69,7 +69,7 @@ std::vector<unsigned> threads_of(const std::vector<Case> &cases) {
 }
 
 int run(int argc, char **argv) {
-    char shorter_time[] = "--benchmark_min_time=0.15", quick_time[] = "--benchmark_min_time=0.01";
+    char shorter_time[] = "--benchmark_min_time=0.1", quick_time[] = "--benchmark_min_time=0.01";
     Arguments arguments(argc, argv, shorter_time, quick_time);
     Options options;
     int exit_code = 0;
