@@ -4,10 +4,13 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <new>
+
+#include "cpu/jit/code_cache.h"
 
 using namespace capi_test;
 
@@ -58,6 +61,12 @@ struct Heap {
         return sum;
     }
 };
+
+long resident_pages() {
+    long size = 0, resident = 0;
+    std::ifstream("/proc/self/statm") >> size >> resident;
+    return resident;
+}
 
 constexpr size_t kN = 64, kK = 512, kM = 3, kExperts = 4;
 
@@ -198,6 +207,36 @@ TEST_CASE("a steady-state call allocates nothing, and memory stays flat over sha
         both(1 + i * 11 % 64);
     }
     CHECK(heap.allocations == settled);
+}
+
+TEST_CASE("C14: memory and kernels stay bounded over 100,000 calls of random shapes") {
+    const size_t k = 64, most = 300;
+    Heap heap;
+    const nybl::Context ctx(heap.desc(2));
+    const auto blocks = random_blocks(NYBL_Q4_0, most, k, 1);
+    std::vector<nybl::Weights> weights;
+    for (size_t n = 1; n <= most; ++n)
+        weights.emplace_back(ctx, describe(NYBL_Q4_0, n, k, blocks.data()));
+    const auto x = random_floats(most * k, 2);
+    std::vector<float> y(most * most);
+    uint32_t state = 1;
+    const auto random_call = [&] {
+        state = state * 1664525 + 1013904223;
+        const size_t m = 1 + (state >> 8) % most, n = (state >> 20) % most;
+        weights[n].matmul(m, x.data(), y.data());
+    };
+    for (size_t i = 0; i < 1000; ++i)
+        random_call();
+    weights[most - 1].matmul(most, x.data(),
+                             y.data()); // the largest of all, so that scratch has its final size
+    const size_t kernels = nybl::cpu::jit::kernel_count(), allocations = heap.allocations;
+    const long resident = resident_pages();
+    for (size_t i = 1000; i < 100000; ++i)
+        random_call();
+    CHECK(heap.allocations == allocations);
+    CHECK(nybl::cpu::jit::kernel_count() <= kernels + 8); // a tile size that a thousand calls did not meet
+    CHECK(kernels < 200);
+    CHECK(resident_pages() <= resident + 64);
 }
 
 TEST_CASE("nybl_context_memory counts what went through the allocator, now and at its highest") {
