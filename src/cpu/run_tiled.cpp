@@ -15,18 +15,21 @@ using jit::TileArgs;
 using jit::UnpackArgs;
 using jit::WeightForm;
 
-// Groups of K between two visits of the accumulators: the byte panel of so many stays in the first-level
-// cache.
-constexpr size_t kSegmentGroups = 32;
+// Groups of K between two visits of the accumulators: the byte panels of so many stay in the first-level
+// cache. AMX visits less often, since it sets its tiles up for every call.
+constexpr size_t segment_groups(nybl_isa isa) noexcept {
+    return isa == NYBL_ISA_AMX ? 64 : 32;
+}
 // Rows of activations that stay in the second-level cache while the panels pass by.
 constexpr size_t kBlockRows = 128;
 
 size_t byte_panel_bytes(const Product &product) noexcept {
-    return kSegmentGroups * size_t(jit::byte_group_bytes(*product.w.layout, product.kernel.isa));
+    return segment_groups(product.kernel.isa) *
+           size_t(jit::byte_group_bytes(*product.w.layout, product.kernel.isa));
 }
 
 size_t segment_blocks(const Product &product) noexcept {
-    return kSegmentGroups / (product.w.layout->block_k / 32);
+    return segment_groups(product.kernel.isa) / (product.w.layout->block_k / 32);
 }
 
 size_t panels_per_tile(const Product &product) noexcept {
