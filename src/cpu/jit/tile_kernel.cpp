@@ -17,11 +17,11 @@ using Xbyak::Xmm;
 //
 //   vectors, from 0:  one integer accumulator per output (two with two chains)
 //                     a broadcast dword of activations
-//                     codes: one per half panel (T > 1) or one in all, and as many or one for a second chain
+//                     codes: one per lane (T > 1) or one in all, and as many or one for second codes
 //                     the rest: products on their way, and the scales of the tail
+//                     the last one or two: masks, where registers are left
 //
-// A panel is one zmm or two ymm ("halves"). With two chains the halves take turns, so that the accumulators
-// fit.
+// A panel is one zmm or two ymm ("halves"); a lane is one such vector of a panel.
 class TileKernel final : public WeightGenerator {
   public:
     explicit TileKernel(const KernelKey &key)
@@ -37,7 +37,9 @@ class TileKernel final : public WeightGenerator {
     struct Lane {
         int panel, half;
     };
-    std::vector<Lane> lanes_; // that the current pass computes
+    // What the current pass over a group computes: these lanes of these tokens.
+    std::vector<Lane> lanes_;
+    int first_token_ = 0, last_token_ = 0;
     // A product that waits to be added: the later the add, the less it waits for the multiplier.
     struct Pending {
         Xmm acc, product;
@@ -45,6 +47,7 @@ class TileKernel final : public WeightGenerator {
     std::vector<Pending> pending_;
     std::vector<bool> fresh_; // accumulators that hold nothing yet
     int free_ = 0, next_free_ = 0;
+    int masks_ = 0; // registers at the end that hold masks
 
     bool scales_on_stack() const { return form_ == WeightForm::Packed && k_format(); }
     int lanes() const { return int(lanes_.size()); }
@@ -54,18 +57,37 @@ class TileKernel final : public WeightGenerator {
     }
     int activation_group() const { return int(kActivationBytes) * tokens_; }
 
-    Xmm acc(int lane, int token, int chain = 0) { return vec((chain * tokens_ + token) * lanes() + lane); }
-    Xmm broadcast() { return vec(chains() * tokens_ * lanes()); }
-    Xmm raw(int lane) { return vec(chains() * tokens_ * lanes() + 1 + lane % code_lanes()); }
-    Xmm code(int lane) {
-        return vec(chains() * tokens_ * lanes() + 1 + code_lanes() + lane % second_codes());
+    // Vectors of a pass over `lanes` and `tokens`: accumulators, the broadcast, codes, second codes.
+    int accumulators(int lanes, int tokens) const { return chains() * tokens * lanes; }
+    static int code_lanes(int lanes, int tokens) { return tokens > 1 ? lanes : 1; }
+    // Held over the tokens by a second chain, else passed through while a code is put together.
+    int second_codes(int lanes, int tokens) const {
+        if (traits_.table && traits_.two_chains)
+            return code_lanes(lanes, tokens);
+        return traits_.table || traits_.high_bits ? 1 : 0;
     }
-    int code_lanes() const { return tokens_ > 1 ? lanes() : 1; }
-    // Of code(): held over the tokens by a second chain, else passed through while a code is put together.
-    int second_codes() const { return traits_.table && traits_.two_chains ? code_lanes() : 1; }
+    int fixed_registers(int lanes, int tokens) const {
+        return accumulators(lanes, tokens) + 1 + code_lanes(lanes, tokens) + second_codes(lanes, tokens);
+    }
+    bool fits(int lanes, int tokens, int masks) const {
+        const int products = dot_family() == DotFamily::Madd ? 2 : 0, tail = 3;
+        return std::max(fixed_registers(lanes, tokens) + products, accumulators(lanes, tokens) + tail) <=
+               registers();
+    }
+
+    Xmm acc(int lane, int token, int chain = 0) {
+        return vec((chain * pass_tokens() + token - first_token_) * lanes() + lane);
+    }
+    Xmm broadcast() { return vec(accumulators(lanes(), pass_tokens())); }
+    Xmm raw(int lane) { return vec(broadcast().getIdx() + 1 + lane % code_lanes(lanes(), pass_tokens())); }
+    Xmm code(int lane) {
+        const int first = broadcast().getIdx() + 1 + code_lanes(lanes(), pass_tokens());
+        return vec(first + lane % std::max(1, second_codes(lanes(), pass_tokens())));
+    }
+    int pass_tokens() const { return last_token_ - first_token_; }
     // The registers behind the fixed ones, in turn.
     Xmm temporary() {
-        const int count = registers() - free_;
+        const int count = registers() - masks_ - free_;
         next_free_ = (next_free_ + 1) % count;
         return vec(free_ + next_free_);
     }
@@ -88,6 +110,7 @@ class TileKernel final : public WeightGenerator {
         mov(rcx, ptr[args + offsetof(TileArgs, c)]);
         mov(r10, ptr[args + offsetof(TileArgs, blocks)]);
         lea(r9, ptr[r8 + r8 * 2]);
+        hold_masks();
         Xbyak::Label loop;
         align(32);
         L(loop);
@@ -112,6 +135,7 @@ class TileKernel final : public WeightGenerator {
 
     // A super-block: its eight scales and minimums to the stack, then its groups.
     void k_block() {
+        prefetch_weights(int(layout_.quants_offset));
         for (int p = 0; p < panels_; ++p)
             for (int h = 0; h < halves(); ++h)
                 unpack_k_scales(weights({p, h}, 0), h, rsp + 1024 * p, 128);
@@ -139,31 +163,66 @@ class TileKernel final : public WeightGenerator {
     }
     static constexpr int kPrefetchBytes = 2048;
 
-    // One group of 32 elements; its codes start `codes` bytes behind w.
+    // One group of 32 elements; its codes start `codes` bytes behind w. In one pass if the registers hold it.
+    // Else AVX2, where unpacking competes with the products for ports, goes half by half, so that an unpacked
+    // code meets more tokens; the others keep both halves, so that a broadcast serves both. Tokens are shared
+    // out evenly.
     void group(int codes) {
-        for (int pass = 0; pass < (traits_.two_chains ? halves() : 1); ++pass) {
-            lanes_.clear();
-            for (int p = 0; p < panels_; ++p)
-                for (int h = 0; h < halves(); ++h)
-                    if (!traits_.two_chains || h == pass)
-                        lanes_.push_back({p, h});
-            start_accumulators();
-            for (int c = 0; c < kChunks / 2; ++c)
-                chunk(codes, c);
-            drain(0);
-            for (int lane = 0; lane < lanes(); ++lane)
-                tail(lane, codes);
-        }
+        const Plan plan = plan_passes(masks_);
+        for (int half = 0; half < (plan.by_halves ? halves() : 1); ++half)
+            for (int i = 0; i < plan.shares; ++i)
+                pass(codes, half, plan.by_halves ? half + 1 : halves(), tokens_ * i / plan.shares,
+                     tokens_ * (i + 1) / plan.shares);
+    }
+    struct Plan {
+        bool by_halves;
+        int shares; // of the tokens
+        bool operator==(const Plan &) const = default;
+    };
+    Plan plan_passes(int masks) const {
+        const bool by_halves = dot_family() == DotFamily::Madd && !fits(panels_ * halves(), tokens_, masks);
+        const int lanes = panels_ * (by_halves ? 1 : halves());
+        int shares = 1;
+        while (!fits(lanes, (tokens_ + shares - 1) / shares, masks))
+            ++shares;
+        return {by_halves, shares};
+    }
+
+    // The masks of unpacking take registers of their own where that costs no pass more.
+    void hold_masks() {
+        masks_ = 0;
+        if (form_ == WeightForm::Bytes)
+            return;
+        for (const int wanted : {1, 2})
+            if ((wanted == 1 || traits_.high_bits) && plan_passes(wanted) == plan_passes(0))
+                masks_ = wanted;
+        if (masks_ >= 1)
+            hold_nibble_mask(vec(registers() - 1));
+        if (masks_ >= 2)
+            hold_bit4_mask(vec(registers() - 2));
+    }
+
+    void pass(int codes, int first_half, int last_half, int first_token, int last_token) {
+        lanes_.clear();
+        for (int p = 0; p < panels_; ++p)
+            for (int h = first_half; h < last_half; ++h)
+                lanes_.push_back({p, h});
+        first_token_ = first_token;
+        last_token_ = last_token;
+        start_accumulators();
+        for (int c = 0; c < kChunks / 2; ++c)
+            chunk(codes, c);
+        drain(0);
+        for (int lane = 0; lane < lanes(); ++lane)
+            tail(lane, codes);
     }
 
     void start_accumulators() {
-        fresh_.assign(size_t(chains() * tokens_ * lanes()), true);
-        free_ = chains() * tokens_ * lanes() + 1 + code_lanes();
-        if (traits_.table || traits_.high_bits)
-            free_ += second_codes();
+        fresh_.assign(size_t(accumulators(lanes(), pass_tokens())), true);
+        free_ = fixed_registers(lanes(), pass_tokens());
         const bool madd_table = traits_.table && traits_.two_chains;
         for (int lane = 0; lane < lanes(); ++lane)
-            for (int t = 0; t < tokens_; ++t) {
+            for (int t = first_token_; t < last_token_; ++t) {
                 if (traits_.offset8 || madd_table)
                     start(acc(lane, t), field(2, t));
                 if (traits_.table)
@@ -182,13 +241,13 @@ class TileKernel final : public WeightGenerator {
     // each.
     void chunk(int codes, int c) {
         for (const bool high : {false, true}) {
-            if (tokens_ > 1)
+            if (pass_tokens() > 1)
                 for (int lane = 0; lane < lanes(); ++lane)
                     load_codes(lane, codes, c, high);
-            for (int t = 0; t < tokens_; ++t) {
+            for (int t = first_token_; t < last_token_; ++t) {
                 vpbroadcastd(broadcast(), ptr[rdx + (32 * t + (high ? 16 : 0) + 4 * c)]);
                 for (int lane = 0; lane < lanes(); ++lane) {
-                    if (tokens_ == 1)
+                    if (pass_tokens() == 1)
                         load_codes(lane, codes, c, high);
                     multiply(lane, t);
                 }
@@ -229,7 +288,7 @@ class TileKernel final : public WeightGenerator {
             fresh_[size_t(accumulator.getIdx())] = false;
             return;
         }
-        drain(size_t(registers() - free_) - 1);
+        drain(size_t(registers() - masks_ - free_) - 1);
         const Xmm product = temporary();
         vpmaddubsw(product, codes, broadcast());
         pending_.push_back({accumulator, product});
@@ -246,7 +305,7 @@ class TileKernel final : public WeightGenerator {
     void widen() {
         drain(0);
         for (int lane = 0; lane < lanes(); ++lane)
-            for (int t = 0; t < tokens_; ++t) {
+            for (int t = first_token_; t < last_token_; ++t) {
                 const Xmm narrow = acc(lane, t), wide = acc(lane, t, 1);
                 if (fresh(wide)) {
                     vpmaddwd(wide, narrow, ptr[rip + broadcast_u16(1)]);
@@ -276,11 +335,11 @@ class TileKernel final : public WeightGenerator {
 
     // acc = fma(f32(dot), s*d, acc); acc = fma(z, ds, acc).
     void tail(int lane, int codes) {
-        const int first = chains() * tokens_ * lanes();
+        const int first = accumulators(lanes(), pass_tokens());
         const Xmm s = vec(first), z = vec(first + 1), d = vec(first + 2);
         tail_scales(lane, codes, s, z);
         const Lane &at = lanes_[size_t(lane)];
-        for (int t = 0; t < tokens_; ++t) {
+        for (int t = first_token_; t < last_token_; ++t) {
             const Xmm value = dot(lane, t);
             const Xbyak::Address c = ptr[rcx + 4 * int(kPanelRows) * (at.panel * tokens_ + t) + 32 * at.half];
             vcvtdq2ps(value, value);

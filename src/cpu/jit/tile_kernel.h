@@ -20,22 +20,19 @@ using TileFn = void (*)(const TileArgs *);
 
 enum class WeightForm : uint8_t { Packed, Bytes };
 
-// The most tokens that a tile over `panels` panels may have: what fits the registers.
-constexpr size_t max_tokens(nybl_isa isa, size_t panels) noexcept {
-    const size_t accumulators = isa >= NYBL_ISA_AVX512_VNNI ? 24 : isa == NYBL_ISA_AVX_VNNI ? 6 : 4;
-    return accumulators / panels;
-}
+constexpr size_t kMaxTokens = 16; // of a tile
 
-// How many panels a kernel of `tokens` streams side by side: as many as the registers hold, up to four (more
-// streams of memory do not help); two where their scales go through the stack.
+// How many panels a kernel of `tokens` streams side by side: up to four (more streams of memory do not help),
+// two where their scales go through the stack, and no more than leave each output an accumulator register.
 constexpr size_t stream_panels(const PanelLayout &layout, nybl_isa isa, size_t tokens) noexcept {
+    const size_t outputs = isa >= NYBL_ISA_AVX512_VNNI ? 24 : 4;
     size_t panels = layout.scales_offset ? 2 : 4;
-    while (panels > 1 && tokens > max_tokens(isa, panels))
+    while (panels > 1 && panels * tokens > outputs)
         panels /= 2;
     return panels;
 }
 
-// The kernel for P = panels (1, 2 or 4) and T = tokens <= max_tokens, generated at the first call; NULL where
+// The kernel for P = panels (1, 2 or 4) and T = tokens <= kMaxTokens, generated at the first call; NULL where
 // code cannot be generated.
 TileFn tile_kernel(WeightForm form, nybl_format format, nybl_isa isa, size_t panels, size_t tokens) noexcept;
 

@@ -6,7 +6,7 @@ namespace {
 
 // Register map
 //   rdi args   rsi src   rdx dst   r10 blocks left
-//   vectors 0 .. 4 scales; 0, 1 and 2, 3 codes in turn
+//   vectors 0 .. 4 scales; 0, 1 and 2, 3 codes in turn; the last two masks
 class UnpackKernel final : public WeightGenerator {
   public:
     explicit UnpackKernel(const KernelKey &key) : WeightGenerator(key) {}
@@ -17,6 +17,8 @@ class UnpackKernel final : public WeightGenerator {
         mov(rsi, ptr[args + offsetof(UnpackArgs, src)]);
         mov(rdx, ptr[args + offsetof(UnpackArgs, dst)]);
         mov(r10, ptr[args + offsetof(UnpackArgs, blocks)]);
+        hold_nibble_mask(vec(registers() - 1));
+        hold_bit4_mask(vec(registers() - 2));
         const int groups = int(layout_.block_k / 32), out = byte_group_bytes(layout_, key().isa);
         Xbyak::Label loop;
         align(32);

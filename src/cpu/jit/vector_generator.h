@@ -30,18 +30,20 @@ class VectorGenerator : public Generator {
     }
     void zero(const Xbyak::Xmm &to) { wide() ? vpxord(to, to, to) : vpxor(to, to, to); }
 
+    // Keeps a mask in a register for as long as it is used; otherwise each use reads it from memory.
+    void hold_nibble_mask(const Xbyak::Xmm &in) { hold(nibble_mask_, in, broadcast_u8(kNibble)); }
+    void hold_bit4_mask(const Xbyak::Xmm &in) { hold(bit4_mask_, in, broadcast_u8(kBit4)); }
+
     // The low or the high nibbles of the bytes at an address.
     void unpack_nibbles(const Xbyak::Xmm &to, const Xbyak::RegExp &from, bool high) {
-        if (!high) {
-            vmovups(to, ptr[rip + broadcast_u8(15)]);
-            bit_and(to, to, ptr[from]);
-        } else if (wide()) {
-            vpsrlw(to, ptr[from], 4);
-            bit_and(to, to, ptr[rip + broadcast_u8(15)]);
+        if (high) {
+            shift_right_4(to, from);
+            and_mask(to, nibble_mask_, broadcast_u8(kNibble));
+        } else if (nibble_mask_ >= 0) {
+            bit_and(to, vec(nibble_mask_), ptr[from]);
         } else {
-            vmovups(to, ptr[from]);
-            vpsrlw(to, to, 4);
-            bit_and(to, to, ptr[rip + broadcast_u8(15)]);
+            vmovups(to, ptr[rip + broadcast_u8(kNibble)]);
+            bit_and(to, to, ptr[from]);
         }
     }
 
@@ -57,14 +59,41 @@ class VectorGenerator : public Generator {
             bit < 4 ? vpsllw(to, to, uint8_t(4 - bit)) : vpsrlw(to, to, uint8_t(bit - 4));
     }
 
-    // to |= bits & mask; `bits` is destroyed.
-    void or_masked(const Xbyak::Xmm &to, const Xbyak::Xmm &bits, const Xbyak::Label &mask) {
-        if (wide()) {
-            constexpr uint8_t kAOrBAndC = 0xF8; // truth table of a | (b & c)
-            vpternlogd(to, bits, ptr[rip + mask], kAOrBAndC);
-        } else {
-            vpand(bits, bits, ptr[rip + mask]);
+    // to |= bits & 0x10; `bits` is destroyed.
+    void or_bit4(const Xbyak::Xmm &to, const Xbyak::Xmm &bits) {
+        const Xbyak::Label &mask = broadcast_u8(kBit4);
+        if (!wide()) {
+            and_mask(bits, bit4_mask_, mask);
             vpor(to, to, bits);
+            return;
+        }
+        constexpr uint8_t kAOrBAndC = 0xF8; // truth table of a | (b & c)
+        if (bit4_mask_ >= 0)
+            vpternlogd(to, bits, vec(bit4_mask_), kAOrBAndC);
+        else
+            vpternlogd(to, bits, ptr[rip + mask], kAOrBAndC);
+    }
+
+  private:
+    static constexpr uint8_t kNibble = 0x0F, kBit4 = 0x10;
+    int nibble_mask_ = -1, bit4_mask_ = -1; // registers, or -1
+
+    void hold(int &mask, const Xbyak::Xmm &in, const Xbyak::Label &value) {
+        mask = in.getIdx();
+        vmovups(in, ptr[rip + value]);
+    }
+    void and_mask(const Xbyak::Xmm &to, int mask, const Xbyak::Label &value) {
+        if (mask >= 0)
+            bit_and(to, to, vec(mask));
+        else
+            bit_and(to, to, ptr[rip + value]);
+    }
+    void shift_right_4(const Xbyak::Xmm &to, const Xbyak::RegExp &from) {
+        if (wide()) {
+            vpsrlw(to, ptr[from], 4);
+        } else {
+            vmovups(to, ptr[from]);
+            vpsrlw(to, to, 4);
         }
     }
 };

@@ -36,7 +36,7 @@ void WeightGenerator::unpack_codes(const Xmm &codes, const Xmm &second, const Xb
     unpack_nibbles(codes, group + (int(layout_.high_bytes) + kChunkBytes * c + 32 * half), high);
     if (traits_.high_bits) { // bit c, for the high nibbles c + 4, of the row's bytes becomes bit 4
         shift_to_bit4(second, group + 32 * half, c + (high ? 4 : 0));
-        or_masked(codes, second, broadcast_u8(0x10));
+        or_bit4(codes, second);
     }
     if (signed_codes() && traits_.offset8)
         vpsubb(codes, codes, ptr[rip + broadcast_u8(8)]);
