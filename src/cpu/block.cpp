@@ -22,7 +22,14 @@ size_t block_workspace_bytes(const Product &product) noexcept {
 size_t rows_per_block(const Product &product, Strategy strategy, size_t rows) noexcept {
     if (has_f32_kernels(product.kernel))
         return f32_block_rows(product, rows);
-    return strategy == Strategy::Tiled ? tiled_block_rows(product, rows) : rows;
+    switch (strategy) {
+    case Strategy::Stream:
+        return std::min(rows, stream_block_rows(product));
+    case Strategy::Tiled:
+        return tiled_block_rows(product, rows);
+    default:
+        return rows;
+    }
 }
 
 void run_block(const Block &block, Strategy strategy) noexcept {

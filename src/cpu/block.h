@@ -42,6 +42,7 @@ void run_f32_reference(const Block &block) noexcept;
 
 // run_stream.cpp
 size_t stream_workspace_bytes(const Product &product) noexcept;
+size_t stream_block_rows(const Product &product) noexcept;
 bool run_stream(const Block &block) noexcept; // false: a kernel cannot be generated, nothing was written
 
 // run_f32.cpp

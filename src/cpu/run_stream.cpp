@@ -27,8 +27,7 @@ size_t gather_blocks(const Product &product) noexcept {
 }
 
 size_t accumulator_bytes(const Product &product) noexcept {
-    return sizeof(float) * kPanelRows * kMaxPanels *
-           std::max<size_t>(product.kernel.mr, product.kernel.stream_max_m);
+    return sizeof(float) * kPanelRows * kMaxPanels * stream_block_rows(product);
 }
 
 // An expert with few tokens is streamed inside a tiled product; AMX has no kernel that streams.
@@ -77,6 +76,11 @@ bool stream_panels(const Block &block, size_t first, size_t stride, size_t count
 }
 
 } // namespace
+
+size_t stream_block_rows(const Product &product) noexcept {
+    const size_t mr = product.kernel.mr;
+    return std::max<size_t>(mr, product.kernel.stream_max_m / mr * mr);
+}
 
 size_t stream_workspace_bytes(const Product &product) noexcept {
     return accumulator_bytes(product) +

@@ -72,7 +72,7 @@ class TileKernel final : public WeightGenerator {
     bool fits(int lanes, int tokens, int masks) const {
         const int products = dot_family() == DotFamily::Madd ? 2 : 0, tail = 3;
         return std::max(fixed_registers(lanes, tokens) + products, accumulators(lanes, tokens) + tail) <=
-               registers();
+               registers() - masks;
     }
 
     Xmm acc(int lane, int token, int chain = 0) {
