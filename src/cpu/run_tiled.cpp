@@ -59,7 +59,8 @@ bool tile_panels(const Block &block, size_t first, size_t count) noexcept {
         for (size_t p = 0; p < count; ++p) {
             const UnpackArgs unpack{.src = source.blocks(first + p, 1, 1, b, some),
                                     .dst = bytes + p * panel_bytes,
-                                    .blocks = some};
+                                    .blocks = some,
+                                    .ahead = some * w.layout->block_bytes};
             const auto kernel = jit::unpack_kernel(w.format->id, isa);
             if (!kernel)
                 return false;
