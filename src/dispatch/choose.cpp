@@ -22,10 +22,10 @@ struct KernelSet {
     uint32_t tiled_panels;
 };
 constexpr KernelSet kKernelSets[] = {
-    {NYBL_ISA_AVX2, NYBL_ISA_AVX2, 16, 16, 4, 1},
-    {NYBL_ISA_AVX_VNNI, NYBL_ISA_AVX_VNNI, 16, 16, 6, 1},
-    {NYBL_ISA_AVX512_VNNI, NYBL_ISA_AVX512_VNNI, 16, 16, 12, 2},
-    {NYBL_ISA_AMX, NYBL_ISA_AVX512_VNNI, 16, 16, 16, 1},
+    {NYBL_ISA_AVX2, NYBL_ISA_AVX2, 28, 16, 4, 1},
+    {NYBL_ISA_AVX_VNNI, NYBL_ISA_AVX_VNNI, 48, 16, 6, 1},
+    {NYBL_ISA_AVX512_VNNI, NYBL_ISA_AVX512_VNNI, 48, 16, 12, 2},
+    {NYBL_ISA_AMX, NYBL_ISA_AVX512_VNNI, 48, 16, 16, 1},
 };
 
 const KernelSet *best_set(nybl_isa isa) noexcept {

@@ -40,7 +40,7 @@ TEST_CASE("few tokens stream the weights, many unpack them first, and a scalar m
                 CHECK(choice.kernel.strategy == cpu::Strategy::Stream);
                 CHECK(starts_with(choice.name, "decode_"));
             }
-            for (const size_t m : {17, 64, 4096}) {
+            for (const size_t m : {64, 65, 4096}) {
                 const auto choice = choose(shape(format, m, isa));
                 CHECK(choice.kernel.strategy == cpu::Strategy::Tiled);
                 CHECK(starts_with(choice.name, "prefill_"));
@@ -58,7 +58,7 @@ TEST_CASE("few tokens stream the weights, many unpack them first, and a scalar m
 TEST_CASE("a kernel never needs more than the machine has, and its name says which instructions it uses") {
     for (const nybl_format format : {NYBL_Q4_0, NYBL_Q5_K, NYBL_Q8_0, NYBL_Q6_K})
         for (int isa = NYBL_ISA_SCALAR; isa <= NYBL_ISA_AMX; ++isa)
-            for (const size_t m : {0, 1, 3, 16, 17, 33, 512})
+            for (const size_t m : {0, 1, 3, 16, 17, 33, 49, 512})
                 for (const size_t experts : {1, 64})
                     for (const auto compute : {NYBL_COMPUTE_DEFAULT, NYBL_COMPUTE_F32}) {
                         auto asked = shape(format, m, static_cast<nybl_isa>(isa));
@@ -83,7 +83,7 @@ TEST_CASE("a kernel never needs more than the machine has, and its name says whi
 
 TEST_CASE("products of one call share the tiles of the activations, whatever their formats") {
     for (const nybl_isa isa : kGenerated)
-        for (const size_t m : {1, 2, 5, 16, 17, 100}) {
+        for (const size_t m : {1, 2, 5, 16, 17, 49, 100}) {
             std::set<uint32_t> tiles;
             for (const nybl_format format : kPacked)
                 tiles.insert(choose(shape(format, m, isa)).kernel.mr);
