@@ -6,6 +6,12 @@
 
 namespace nybl::cpu {
 
+void find_rows(const Matrix &w, const uint8_t *weights, size_t first, size_t count, size_t at,
+               const uint8_t **rows) noexcept {
+    for (size_t r = 0; r < count; ++r)
+        rows[r] = weights + std::min(first + r, w.n - 1) * w.stride + at;
+}
+
 PanelSource::PanelSource(const Block &block, size_t max_blocks, uint8_t *buffer) noexcept
     : w_(block.product->w), weights_(block.weights), packed_(w_.storage == NYBL_STORAGE_PACKED),
       buffer_(buffer), buffer_stride_(max_blocks * w_.layout->block_bytes) {
@@ -27,10 +33,8 @@ const uint8_t *PanelSource::blocks(size_t first, size_t step, size_t count, size
 
 void PanelSource::gather(size_t panel, size_t b, size_t some, uint8_t *dst) const noexcept {
     const size_t blocks = w_.k / w_.format->block_size, at = b * w_.format->block_bytes;
-    const size_t last = w_.n - 1;
-    const uint8_t *rows[kPanelRows]; // those past N repeat the last one; their outputs are not stored
-    for (size_t r = 0; r < kPanelRows; ++r)
-        rows[r] = weights_ + std::min(panel * kPanelRows + r, last) * w_.stride + at;
+    const uint8_t *rows[kPanelRows];
+    find_rows(w_, weights_, panel * kPanelRows, kPanelRows, at, rows);
     // What is read next: the rest of the rows, or the next panel from its start.
     const size_t next = b + some < blocks ? some * w_.format->block_bytes : kPanelRows * w_.stride - at;
     const jit::GatherArgs args{.rows = rows, .dst = dst, .blocks = some, .ahead = ptrdiff_t(next)};

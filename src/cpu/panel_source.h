@@ -7,6 +7,11 @@
 
 namespace nybl::cpu {
 
+// Where `count` original rows from `first` on have their byte `at`. Those past N repeat the last one: their
+// outputs are not stored.
+void find_rows(const Matrix &w, const uint8_t *weights, size_t first, size_t count, size_t at,
+               const uint8_t **rows) noexcept;
+
 class PanelSource {
   public:
     // `buffer` has room for buffer_bytes(); max_blocks: the most panel blocks that are asked for at a time.

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "cpu/block.h"
+#include "cpu/jit/original_kernel.h"
 #include "cpu/jit/tile_kernel.h"
 #include "cpu/panel_source.h"
 
@@ -75,6 +76,28 @@ bool stream_panels(const Block &block, size_t first, size_t stride, size_t count
     return true;
 }
 
+// One token over one panel of original rows, eight at a time, without gathering.
+bool stream_original(const Block &block, size_t panel) noexcept {
+    const Product &product = *block.product;
+    const Matrix &w = product.w;
+    const jit::OriginalFn kernel = jit::original_kernel(w.format->id, stream_isa(product.kernel));
+    if (!kernel)
+        return false;
+    float c[kPanelRows] = {};
+    for (size_t r = 0; r < kPanelRows && panel * kPanelRows + r < w.n; r += jit::kOriginalRows) {
+        const uint8_t *rows[jit::kOriginalRows];
+        find_rows(w, block.weights, panel * kPanelRows + r, jit::kOriginalRows, 0, rows);
+        const jit::OriginalArgs args{.rows = rows,
+                                     .a = block.tile(block.row_begin),
+                                     .c = c + r,
+                                     .blocks = w.k / w.format->block_size,
+                                     .next = rows[0] + jit::kOriginalRows * w.stride};
+        kernel(&args);
+    }
+    store_tile(block, block.row_begin, panel, c);
+    return true;
+}
+
 } // namespace
 
 size_t stream_block_rows(const Product &product) noexcept {
@@ -89,6 +112,14 @@ size_t stream_workspace_bytes(const Product &product) noexcept {
 
 bool run_stream(const Block &block) noexcept {
     const KernelChoice &kernel = block.product->kernel;
+    const Matrix &w = block.product->w;
+    if (w.storage == NYBL_STORAGE_ORIGINAL && block.segment_rows == 1 &&
+        jit::has_original_kernel(w.format->id)) {
+        for (size_t panel = block.panel_begin; panel < block.panel_end; ++panel)
+            if (!stream_original(block, panel))
+                return false;
+        return true;
+    }
     const size_t count = block.panel_end - block.panel_begin;
     // An expert may have fewer tokens than a tile.
     const size_t tokens = std::min<size_t>(kernel.mr, block.segment_rows);

@@ -11,7 +11,9 @@
 #include "cpu/isa.h"
 #include "cpu/jit/gather_kernel.h"
 #include "cpu/jit/generator.h"
+#include "cpu/jit/original_kernel.h"
 #include "cpu/panel_source.h"
+#include "cpu/reference.h"
 #include "kernels/canary.h"
 #include "kernels/product.h"
 
@@ -147,6 +149,51 @@ TEST_CASE("packing by kernels gives the plain bytes, padding included", "[kernel
                 std::vector<uint8_t> got(expected.size(), 0x5A);
                 cpu::pack_panel(isa, layout, k, rows, blocks.data(), row_bytes(format, k), got.data());
                 CHECK(got == expected);
+            }
+        }
+    }
+}
+
+TEST_CASE("decode of original rows gives the reference's bits and stays within the rows",
+          "[kernels][gather]") {
+    if (runnable_isas().empty())
+        SKIP("this machine has no AVX2");
+    std::mt19937 random(10);
+    std::normal_distribution<float> normal;
+    for (const nybl_format id : kPanelFormats) {
+        if (!cpu::jit::has_original_kernel(id))
+            continue;
+        const quant::Format &format = *quant::find_format(id);
+        for (const size_t blocks : {1, 2, 3, 4, 5, 9, 16}) {
+            const size_t k = blocks * format.block_size, bytes = blocks * format.block_bytes;
+            const std::vector<uint8_t> original = random_blocks(format, cpu::jit::kOriginalRows, k, random);
+            std::vector<float> x(k);
+            for (float &value : x)
+                value = normal(random);
+            for (const nybl_isa isa : runnable_isas()) {
+                std::vector<cpu::ActivationGroup> groups(k / 32);
+                cpu::quantize_row(cpu::dot_family(isa), NYBL_F32, reinterpret_cast<const uint8_t *>(x.data()),
+                                  k, groups.data());
+                const auto *a = reinterpret_cast<const uint8_t *>(groups.data());
+                for (const size_t gap : {0, 1, 7}) {
+                    const Fenced memory(cpu::jit::kOriginalRows * (bytes + gap) - gap);
+                    const uint8_t *rows[cpu::jit::kOriginalRows];
+                    std::vector<float> c(cpu::jit::kOriginalRows), expected;
+                    for (size_t r = 0; r < cpu::jit::kOriginalRows; ++r) {
+                        uint8_t *row = memory.data() + r * (bytes + gap);
+                        rows[r] = row;
+                        std::memcpy(row, original.data() + r * bytes, bytes);
+                        expected.push_back(cpu::dot_reference(format, row, {a, 1, 0}, k));
+                    }
+                    const cpu::jit::OriginalFn kernel = cpu::jit::original_kernel(id, isa);
+                    REQUIRE(kernel != nullptr);
+                    const cpu::jit::OriginalArgs args{rows, a, c.data(), blocks, rows[0]};
+                    kernel(&args);
+                    CAPTURE(format.name, cpu::isa_name(isa), blocks, gap);
+                    REQUIRE(same_bits(c, expected));
+                    CHECK(broken_by_call(reinterpret_cast<const void *>(kernel), &args, cpu::jit::kHostAbi) ==
+                          "");
+                }
             }
         }
     }

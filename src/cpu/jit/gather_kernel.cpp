@@ -3,8 +3,7 @@
 
 #include <algorithm>
 
-#include "cpu/jit/vector_generator.h"
-#include "quant/format.h"
+#include "cpu/jit/rows_generator.h"
 
 namespace nybl::cpu::jit {
 namespace {
@@ -14,12 +13,7 @@ using Xbyak::Xmm;
 using Xbyak::Ymm;
 
 // Eight rows at a time, in two passes: rows 0 .. 7 fill the first half of every 64 bytes of codes, rows
-// 8 .. 15 the second. Vectors are ymm on every instruction set: in-lane shuffles of ymm run on two ports of
-// the machines that have zmm, those of zmm on one.
-//
-// A piece is 16 bytes of each of the eight rows: row i in the low half of vector i, row i + 4 in its high
-// half. A 4 x 4 transposition of dwords makes of it four vectors, one for each dword, with a row in each
-// lane.
+// 8 .. 15 the second.
 //
 // Register map
 //   r8 .. r11, rbx, r12 .. r14   rows 0 .. 7 of the pass
@@ -28,17 +22,11 @@ using Xbyak::Ymm;
 //   [rsp] args   [rsp + 8] pass
 //
 //   vectors 0 .. 7 pieces and dwords   8 .. 13 temporaries   14 the mask of low nibbles
-class GatherKernel final : public VectorGenerator {
+class GatherKernel final : public RowsGenerator {
   public:
-    explicit GatherKernel(const KernelKey &key)
-        : VectorGenerator(key), layout_(*find_panel_layout(key.format)),
-          block_bytes_(int(quant::find_format(key.format)->block_bytes)) {}
+    explicit GatherKernel(const KernelKey &key) : RowsGenerator(key) {}
 
   private:
-    const PanelLayout &layout_;
-    const int block_bytes_; // of an original block
-
-    bool k_format() const { return layout_.scales_offset != 0; }
     // Blocks whose bytes make whole pieces, or nearly fill a cache line.
     int unit_blocks() const {
         switch (key().format) {
@@ -54,10 +42,6 @@ class GatherKernel final : public VectorGenerator {
         }
     }
 
-    Reg64 row(int i) const {
-        const Reg64 rows[] = {r8, r9, r10, r11, rbx, r12, r13, r14};
-        return rows[i];
-    }
     Ymm low_nibbles() const { return Ymm(14); }
 
     void emit() override {
@@ -98,8 +82,7 @@ class GatherKernel final : public VectorGenerator {
         mov(rcx, rax);
         shl(rcx, 6);
         add(rcx, ptr[rdi + offsetof(GatherArgs, rows)]);
-        for (int i = 0; i < 8; ++i)
-            mov(row(i), ptr[rcx + 8 * i]);
+        load_rows(rcx);
         mov(rsi, ptr[rdi + offsetof(GatherArgs, dst)]);
         mov(rdx, ptr[rdi + offsetof(GatherArgs, blocks)]);
         mov(rcx, ptr[rdi + offsetof(GatherArgs, ahead)]);
@@ -111,17 +94,14 @@ class GatherKernel final : public VectorGenerator {
 
     // `blocks` blocks of the eight rows.
     void gather(int blocks) {
-        for (int i = 0; i < 8; ++i)
-            for (int line = 0; line < blocks * block_bytes_; line += 64)
-                prefetcht0(ptr[row(i) + rcx + line]);
+        prefetch_rows(rcx, blocks * block_bytes_);
         if (k_format())
             super_block();
         else if (layout_.min_offset)
             dword_blocks(blocks);
         else
             word_blocks(blocks);
-        for (int i = 0; i < 8; ++i)
-            add(row(i), blocks * block_bytes_);
+        advance_rows(blocks * block_bytes_);
         for (const Reg64 &dst : {rsi, rdi, r15})
             add(dst, blocks * int(layout_.block_bytes));
         sub(rdx, blocks);
@@ -290,9 +270,7 @@ class GatherKernel final : public VectorGenerator {
 
     // Eight dwords of an f16 scale and an f16 minimum.
     void store_scale_and_min(const Ymm &value, int to) {
-        constexpr uint8_t kWords[16] = {0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15};
-        vpshufb(value, value, ptr[rip + broadcast_16(kWords)]);
-        vpermq(value, value, 0xD8);
+        split_words(value);
         vmovdqu(ptr[rdi + to], Xmm(value.getIdx()));
         vextracti128(ptr[rdi + (to + int(layout_.min_offset))], value, 1);
     }
@@ -314,27 +292,6 @@ class GatherKernel final : public VectorGenerator {
         vmovhps(ptr[r15 + (to + 16)], low);
         vmovlps(ptr[r15 + (to + 32)], high);
         vmovhps(ptr[r15 + (to + 48)], high);
-    }
-
-    // 16 bytes at `from` of the eight rows to vectors first .. first + 3.
-    void load_piece(int first, int from) {
-        for (int i = 0; i < 4; ++i) {
-            vmovdqu(Xmm(first + i), ptr[row(i) + from]);
-            vinserti128(Ymm(first + i), Ymm(first + i), ptr[row(i + 4) + from], 1);
-        }
-    }
-
-    // Dword i of the rows to vector first + i, by way of four vectors from `temporary` on.
-    void transpose(int first, int temporary) {
-        const Ymm t0(temporary), t1(temporary + 1), t2(temporary + 2), t3(temporary + 3);
-        vpunpckldq(t0, Ymm(first), Ymm(first + 1));
-        vpunpckldq(t1, Ymm(first + 2), Ymm(first + 3));
-        vpunpckhdq(t2, Ymm(first), Ymm(first + 1));
-        vpunpckhdq(t3, Ymm(first + 2), Ymm(first + 3));
-        vpunpcklqdq(Ymm(first), t0, t1);
-        vpunpckhqdq(Ymm(first + 1), t0, t1);
-        vpunpcklqdq(Ymm(first + 2), t2, t3);
-        vpunpckhqdq(Ymm(first + 3), t2, t3);
     }
 };
 
