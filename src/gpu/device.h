@@ -18,13 +18,6 @@ struct Kernels {
     cl_kernel prepare = nullptr, product = nullptr;
 };
 
-// What a program is compiled for.
-struct KernelKey {
-    nybl_format format;
-    KernelChoice kernel;
-    bool experts;
-};
-
 struct Scratch {
     Buffer x, prepared, sums, y, bias, tiles, map;
 };

@@ -1,7 +1,5 @@
 // Compiles the kernels of src/gpu/kernels for a format, a variant and a tile.
 #include <algorithm>
-#include <cstdio>
-#include <cstring>
 #include <iterator>
 
 #include "base/status.h"
@@ -23,19 +21,6 @@ size_t slot_of(const KernelKey &key) noexcept {
                              : std::find(std::begin(kGemvTokens), std::end(kGemvTokens), key.kernel.tokens) -
                                    std::begin(kGemvTokens);
     return ((format * (std::size(kGemvTokens) + 1) + shape) * 2 + key.experts) * 2 + key.kernel.half_x;
-}
-
-void write_options(Variant variant, const KernelKey &key, char *text, size_t size) noexcept {
-    const cpu::PanelLayout &layout = *cpu::find_panel_layout(key.format);
-    std::snprintf(text, size,
-                  "-D ROWS=%d -D SUBGROUPS=%d -D TOKENS=%u -D SPLITS=%u -D X_HALF=%d -D EXPERTS=%d "
-                  "-D BLOCK_BYTES=%u -D BLOCK_GROUPS=%u -D MIN_OFFSET=%u -D SCALES_OFFSET=%u "
-                  "-D QUANTS_OFFSET=%u -D GROUP_BYTES=%u -D HIGH_BYTES=%u -D CODE_BIAS=%d -D LUT=%d",
-                  variant == Variant::Vector ? 16 : 1, variant == Variant::Subgroup, key.kernel.tokens,
-                  work_group(variant, key.kernel.op).rows, key.kernel.half_x, key.experts, layout.block_bytes,
-                  layout.block_k / 32, layout.min_offset, layout.scales_offset, layout.quants_offset,
-                  layout.group_bytes, layout.high_bytes, key.format == NYBL_Q4_0 ? 8 : 0,
-                  key.format == NYBL_IQ4_NL);
 }
 
 nybl_status fail_build(const Device &device, cl_program program, cl_int error) noexcept {
@@ -66,7 +51,7 @@ nybl_status Device::compile(const KernelKey &key, Kernels *kernels) noexcept {
     if (error != CL_SUCCESS)
         return fail_opencl(error, "creating a program");
     char options[512];
-    write_options(traits.variant, key, options, sizeof options);
+    write_build_options(traits.variant, key, options, sizeof options);
     nybl_status status = NYBL_OK;
     Kernels made;
     if (error = cl.BuildProgram(program, 1, &id, options, nullptr, nullptr); error != CL_SUCCESS) {

@@ -1,6 +1,10 @@
 // The shapes that kernels have on each kind of device.
 #include "gpu/variant.h"
 
+#include <cstdio>
+
+#include "cpu/panel.h"
+
 namespace nybl::gpu {
 namespace {
 
@@ -20,6 +24,19 @@ bool is_tiled(Variant variant, Op op) noexcept {
 
 uint32_t tile_tokens(Variant variant, const KernelChoice &kernel) noexcept {
     return is_tiled(variant, kernel.op) ? kTeams * kernel.tokens : kernel.tokens;
+}
+
+void write_build_options(Variant variant, const KernelKey &key, char *text, size_t size) noexcept {
+    const cpu::PanelLayout &layout = *cpu::find_panel_layout(key.format);
+    std::snprintf(text, size,
+                  "-D ROWS=%d -D SUBGROUPS=%d -D TOKENS=%u -D SPLITS=%u -D X_HALF=%d -D EXPERTS=%d "
+                  "-D BLOCK_BYTES=%u -D BLOCK_GROUPS=%u -D MIN_OFFSET=%u -D SCALES_OFFSET=%u "
+                  "-D QUANTS_OFFSET=%u -D GROUP_BYTES=%u -D HIGH_BYTES=%u -D CODE_BIAS=%d -D LUT=%d",
+                  variant == Variant::Vector ? 16 : 1, variant == Variant::Subgroup, key.kernel.tokens,
+                  work_group(variant, key.kernel.op).rows, key.kernel.half_x, key.experts, layout.block_bytes,
+                  layout.block_k / 32, layout.min_offset, layout.scales_offset, layout.quants_offset,
+                  layout.group_bytes, layout.high_bytes, key.format == NYBL_Q4_0 ? 8 : 0,
+                  key.format == NYBL_IQ4_NL);
 }
 
 WorkGroup work_group(Variant variant, Op op) noexcept {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <nybl/nybl.h>
 
 namespace nybl::gpu {
 
@@ -35,5 +36,13 @@ struct WorkGroup {
     uint32_t lanes, rows;
 };
 WorkGroup work_group(Variant variant, Op op) noexcept;
+
+// What a program is compiled for, and the compiler options that say so.
+struct KernelKey {
+    nybl_format format; // one with panels
+    KernelChoice kernel;
+    bool experts;
+};
+void write_build_options(Variant variant, const KernelKey &key, char *text, size_t size) noexcept;
 
 } // namespace nybl::gpu

@@ -12,6 +12,7 @@
 
 #include "base/half.h"
 #include "gpu/device_case.h"
+#include "gpu/skip.h"
 
 namespace nybl::test {
 namespace {

@@ -1,16 +1,12 @@
 // The set-up of device_case.h.
 #include "gpu/device_case.h"
 
-#include <catch2/catch_test_macros.hpp>
+#include <algorithm>
 #include <cmath>
 
-namespace nybl::test {
+#include "dispatch/choose_gpu.h"
 
-void skip_under_sanitizers() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    SKIP("OpenCL drivers are not run under a sanitizer");
-#endif
-}
+namespace nybl::test {
 
 OpenDevice::OpenDevice(const gpu::Variant *variant, uint32_t index)
     : status_(gpu::open_device(memory_, index, variant, &device_)) {}
@@ -48,6 +44,50 @@ cpu::Matrix DeviceWeightsCase::matrix() const {
     matrix.stride = cpu::panel_bytes(*matrix.layout, k);
     matrix.expert_stride = matrix.stride * cpu::panel_count(n);
     return matrix;
+}
+
+namespace {
+
+cpu::Rows dense_rows(void *base, size_t columns) {
+    return {static_cast<uint8_t *>(base), NYBL_F32, 1, 4 * columns, 4 * columns};
+}
+
+} // namespace
+
+nybl_status multiply(gpu::Device &device, const DeviceWeightsCase &w, const Uploaded &uploaded, size_t m,
+                     const std::vector<float> &x, const float *bias, nybl_compute compute,
+                     std::vector<float> *y, std::string *name) {
+    const auto choice = dispatch::choose_gpu(
+        {w.format.id, NYBL_STORAGE_PACKED, compute, m, w.n, w.k, w.n_experts, NYBL_ISA_SCALAR, 1},
+        gpu::traits_of(device));
+    if (!choice.served)
+        return NYBL_UNSUPPORTED;
+    if (name)
+        *name = choice.name;
+    y->assign(m * w.n, NAN);
+    cpu::Product product;
+    product.w = w.matrix();
+    product.y = dense_rows(y->data(), w.n);
+    product.bias = bias;
+    cpu::Job job;
+    job.m = m;
+    job.k = w.k;
+    job.x = dense_rows(const_cast<float *>(x.data()), w.k);
+    const gpu::Product on_device{uploaded.get(), &product, choice.kernel};
+    return gpu::run_products(device, job, &on_device, 1);
+}
+
+std::vector<double> multiply_exactly(const DeviceWeightsCase &w, size_t m, const std::vector<float> &x,
+                                     const float *bias) {
+    std::vector<double> y(m * w.n);
+    for (size_t i = 0; i < y.size(); ++i) {
+        const size_t row = i % w.n, token = i / w.n;
+        double sum = bias ? static_cast<double>(bias[row]) : 0.0;
+        for (size_t j = 0; j < w.k; ++j)
+            sum += w.exact[row * w.k + j] * static_cast<double>(x[token * w.k + j]);
+        y[i] = sum;
+    }
+    return y;
 }
 
 std::vector<float> random_activations(size_t count, uint32_t seed) {

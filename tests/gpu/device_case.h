@@ -14,9 +14,6 @@
 
 namespace nybl::test {
 
-// OpenCL drivers are not built for sanitizers: they leak by design and start threads of their own.
-void skip_under_sanitizers();
-
 // An opened device that closes itself.
 class OpenDevice {
   public:
@@ -44,6 +41,34 @@ struct DeviceWeightsCase {
     std::vector<uint8_t> blocks, panels; // experts one after the other
     std::vector<double> exact;           // [n_experts, n, k]
 };
+
+// The weights on a device, until the object goes.
+class Uploaded {
+  public:
+    Uploaded(gpu::Device &device, const DeviceWeightsCase &w)
+        : device_(device),
+          status_(gpu::upload_weights(device, w.matrix(), w.n_experts, w.panels.size(), &weights_)) {}
+    ~Uploaded() { gpu::release_weights(device_, weights_); }
+    Uploaded(const Uploaded &) = delete;
+    Uploaded &operator=(const Uploaded &) = delete;
+
+    nybl_status status() const { return status_; }
+    const gpu::DeviceWeights *get() const { return weights_; }
+
+  private:
+    gpu::Device &device_;
+    gpu::DeviceWeights *weights_ = nullptr;
+    nybl_status status_;
+};
+
+// m rows of x through the kernel that dispatch chooses, f32 in and out; bias may be NULL. *name is the
+// kernel's.
+nybl_status multiply(gpu::Device &device, const DeviceWeightsCase &w, const Uploaded &uploaded, size_t m,
+                     const std::vector<float> &x, const float *bias, nybl_compute compute,
+                     std::vector<float> *y, std::string *name = nullptr);
+// The same in f64.
+std::vector<double> multiply_exactly(const DeviceWeightsCase &w, size_t m, const std::vector<float> &x,
+                                     const float *bias);
 
 std::vector<float> random_activations(size_t count, uint32_t seed);
 

@@ -4,33 +4,37 @@
 // y = sum over groups of scale*(codes . x) - zero*(sum of x): the scaled zero point is subtracted after scaling, and
 // never divided by the scale.
 
-// The activations of one group: with subgroups each lane loads two elements, and lanes read each other's.
+#if TOKENS < 4 || ROWS == 16
+#define CHAINS 2 // sums per token: two hide the latency of fma where there are few, or registers to spare
+#else
+#define CHAINS 1
+#endif
+
+// The activations of half a group (elements 16*upper on) for all tokens: with sub-groups each lane holds one element, and
+// lanes read each other's.
 #if SUBGROUPS
 typedef struct {
-    float low[TOKENS], upper[TOKENS];
-} GroupX;
-#define x_low(gx, t, e) sub_group_broadcast(gx.low[t], e)
-#define x_upper(gx, t, e) sub_group_broadcast(gx.upper[t], e)
+    float own[TOKENS];
+} HalfX;
+#define x_value(hx, t, e) sub_group_broadcast((hx).own[t], e)
 #else
 typedef struct {
     size_t at[TOKENS];
-} GroupX;
-#define x_low(gx, t, e) load_x(x, gx.at[t] + (e))
-#define x_upper(gx, t, e) load_x(x, gx.at[t] + 16 + (e))
+} HalfX;
+#define x_value(hx, t, e) load_x(x, (hx).at[t] + (e))
 #endif
 
-inline GroupX load_group_x(global const x_elem *x, const size_t *rows, uint groups, uint group, uint lane) {
-    GroupX gx;
+inline HalfX load_half_x(global const x_elem *x, const uint *rows, uint groups, uint group, uint upper, uint lane) {
+    HalfX hx;
     for (uint t = 0; t < TOKENS; ++t) {
-        const size_t at = (rows[t] * groups + group) * GROUP;
+        const size_t at = ((size_t)rows[t] * groups + group) * GROUP + 16 * upper;
 #if SUBGROUPS
-        gx.low[t] = load_x(x, at + lane);
-        gx.upper[t] = load_x(x, at + 16 + lane);
+        hx.own[t] = load_x(x, at + lane);
 #else
-        gx.at[t] = at;
+        hx.at[t] = at;
 #endif
     }
-    return gx;
+    return hx;
 }
 
 #if SUBGROUPS
@@ -44,7 +48,7 @@ kernel void gemv(global const uchar *weights, ulong panel_stride, ulong expert_s
     const uint lane = get_local_id(0), split = get_local_id(1), panel = get_group_id(0);
     const Tile tile = tile_at(tiles, m, get_group_id(2), TOKENS);
     global const uchar *w = weights + tile.expert * expert_stride + panel * panel_stride;
-    size_t rows[TOKENS];
+    uint rows[TOKENS];
     float_r acc[TOKENS];
     for (uint t = 0; t < TOKENS; ++t) {
         rows[t] = x_row(map, tile.first + min(t, tile.count - 1));
@@ -53,30 +57,37 @@ kernel void gemv(global const uchar *weights, ulong panel_stride, ulong expert_s
     for (uint group = split; group < groups; group += SPLITS) {
         const Block b = block_at(w, group / BLOCK_GROUPS, lane);
         const uint g = group % BLOCK_GROUPS;
-        const GroupX gx = load_group_x(x, rows, groups, group, lane);
         const uint_r high = group_high(b, g);
-        float_r low_sum[TOKENS], upper_sum[TOKENS]; // two chains hide the latency of fma
+        uint_r chunks[4];
+        float_r sums_of_group[CHAINS][TOKENS];
+#pragma unroll
+        for (uint c = 0; c < 4; ++c)
+            chunks[c] = group_chunk(b, g, c);
         for (uint t = 0; t < TOKENS; ++t)
-            low_sum[t] = upper_sum[t] = 0.0f;
+            for (uint chain = 0; chain < CHAINS; ++chain)
+                sums_of_group[chain][t] = 0.0f;
+        // Halves one after the other: the activations of only one are in registers at a time.
 #pragma unroll
-        for (uint c = 0; c < 4; ++c) {
-            const uint_r chunk = group_chunk(b, g, c);
+        for (uint upper = 0; upper < 2; ++upper) {
+            const HalfX hx = load_half_x(x, rows, groups, group, upper, lane);
 #pragma unroll
-            for (uint j = 0; j < 4; ++j) {
-                const float_r low = code_value(chunk, high, c, j, 0), upper = code_value(chunk, high, c, j, 1);
+            for (uint i = 0; i < 16; ++i) {
+                const float_r code = code_value(chunks[i / 4], high, i / 4, i % 4, upper);
 #pragma unroll
-                for (uint t = 0; t < TOKENS; ++t) {
-                    low_sum[t] = fma(low, (float_r)x_low(gx, t, 4 * c + j), low_sum[t]);
-                    upper_sum[t] = fma(upper, (float_r)x_upper(gx, t, 4 * c + j), upper_sum[t]);
-                }
+                for (uint t = 0; t < TOKENS; ++t)
+                    sums_of_group[i % CHAINS][t] = fma(code, (float_r)x_value(hx, t, i), sums_of_group[i % CHAINS][t]);
             }
         }
         float_r scale, zero;
         group_params(b, g, &scale, &zero);
         for (uint t = 0; t < TOKENS; ++t) {
-            acc[t] = fma(scale, low_sum[t] + upper_sum[t], acc[t]);
+            float_r sum = sums_of_group[0][t];
+#if CHAINS == 2
+            sum += sums_of_group[1][t];
+#endif
+            acc[t] = fma(scale, sum, acc[t]);
 #if MIN_OFFSET
-            acc[t] = fma(-zero, (float_r)sums[rows[t] * groups + group], acc[t]);
+            acc[t] = fma(-zero, (float_r)sums[(size_t)rows[t] * groups + group], acc[t]);
 #endif
         }
     }

@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# The GPU path where no GPU is: results on Intel's OpenCL for CPUs, compilation for real GPUs without spills, and the whole
+# host path on driver-only devices. usage: run_rungs.sh NYBL_TEST_GPU NYBL_GPU_SELFTEST
+source "$NYBL_SOURCE_DIR/tests/script.sh"
+tests=$1 selftest=$2
+home=${NYBL_GPU_RUNTIMES:-${XDG_CACHE_HOME:-$HOME/.cache}/nybl/gpu}
+root=$home/root lib=$home/root/usr/lib/x86_64-linux-gnu
+missing="not set up (./dev gpu-setup fetches about 1 GB)"
+
+on_intel_cpu() {
+    LD_LIBRARY_PATH=$home/cpu/lib OCL_ICD_FILENAMES=$home/cpu/lib/libintelocl.so "$tests" 'opencl subgroup*'
+}
+
+ocloc() {
+    "$root/lib64/ld-linux-x86-64.so.2" --library-path "$lib:$lib/intel-opencl" "$root"/usr/bin/ocloc-* "$@"
+}
+
+# compiles DEVICE: the programs that the selftest lists. The compiler keeps quiet about most spills, so look into the binary.
+compiles() {
+    local device=$1 kernels=$NYBL_SOURCE_DIR/src/gpu/kernels name file options
+    cd "$scratch" || return
+    while read -r name file options; do
+        cat "$kernels"/{panel,rows,prepare}.cl "$kernels/$file" >program.cl
+        ocloc compile -file program.cl -device "$device" -options "$options" -output program >log 2>&1 ||
+            because "$name does not compile: $(tail -n 1 log)" || return
+        rm -rf binary
+        ocloc disasm -file program_*.bin -device "$device" -dump binary >log 2>&1 ||
+            because "$name: $(tail -n 1 log)" || return
+        grep -q grf_count binary/.ze_info || because "$name: no register counts in the binary" || return
+        ! grep -q spill_size binary/.ze_info || because "$name: $(grep -m 1 spill_size binary/.ze_info)" || return
+        rm -f program_*
+    done < <("$selftest" --programs)
+}
+
+# host_path ID...: the driver shows a device with this PCI id and memory; enqueues are no-ops, so results are not looked at.
+host_path() {
+    env SHIM_DEV="$1" SHIM_LMEM="$2" SHIM_SLICES=8 SHIM_SS=4 SHIM_EU=16 NEOReadDebugKeys=1 EnableNullHardware=1 \
+        EnableDirectSubmission=0 EnableBlitterForEnqueueOperations=0 EnableBlitterOperationsSupport=0 \
+        OCL_ICD_VENDORS="$lib/intel-opencl/libigdrcl.so" \
+        "$root/lib64/ld-linux-x86-64.so.2" --preload "$home/fake_i915.so" --library-path "$lib:$lib/intel-opencl" \
+        "$selftest" --no-check >"$scratch/table"
+    cat "$scratch/table"
+    grep -q 'subgroup kernels, fp16 yes' "$scratch/table" && [[ $(grep -c ' ran$' "$scratch/table") == 24 ]] ||
+        because "not every product ran on sub-group kernels"
+}
+
+if [[ -f $home/cpu/lib/libintelocl.so ]]; then
+    check "gpu rung 2: sub-group kernels compute the product" on_intel_cpu
+else
+    skip "gpu rung 2" "$missing"
+fi
+if [[ -f $home/fake_i915.so ]]; then
+    for device in tgllp adl-p dg2 mtl arl-h lnl-m bmg ptl pvc; do
+        check "gpu rung 3: kernels compile for $device without spills" compiles $device
+    done
+    while read -r name id memory; do
+        check "gpu rung 5: the host path on $name" host_path "$id" "$memory"
+    done <<<'Alder-Lake-P 0x46a6 0
+A770 0x56a0 1
+Meteor-Lake 0x7d55 0
+Lunar-Lake 0x64a0 0
+Panther-Lake 0xb080 0'
+else
+    skip "gpu rung 3" "$missing"
+    skip "gpu rung 5" "$missing"
+fi
+finish
