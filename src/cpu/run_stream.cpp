@@ -123,7 +123,7 @@ bool run_stream(const Block &block) noexcept {
     const size_t count = block.panel_end - block.panel_begin;
     // An expert may have fewer tokens than a tile.
     const size_t tokens = std::min<size_t>(kernel.mr, block.segment_rows);
-    const size_t side = jit::stream_panels(*block.product->w.layout, stream_isa(kernel), tokens);
+    const size_t side = jit::stream_panels(stream_isa(kernel), tokens);
     const size_t run = count / side;
     for (size_t i = 0; i < run; ++i)
         if (!stream_panels(block, block.panel_begin + i, run, side))

@@ -76,8 +76,7 @@ Rule apply_rules(const Shape &shape) noexcept {
     kernel.strategy = stream ? cpu::Strategy::Stream : cpu::Strategy::Tiled;
     kernel.isa = stream ? set->stream_isa : set->isa;
     kernel.nr = static_cast<uint32_t>(
-        cpu::kPanelRows *
-        (stream ? cpu::jit::stream_panels(*layout, kernel.isa, kernel.mr) : set->tiled_panels));
+        cpu::kPanelRows * (stream ? cpu::jit::stream_panels(kernel.isa, kernel.mr) : set->tiled_panels));
     if (shape.n_experts > 1)
         return {kernel, "moe",
                 stream ? "experts, few tokens: weights are read once, all experts in one range"

@@ -46,7 +46,7 @@ TEST_CASE("every tile shape that dispatch can ask for is generated", "[kernels]"
                     CHECK(amx_kernel(format, tokens) != nullptr);
                     continue;
                 }
-                const size_t panels = stream_panels(*cpu::find_panel_layout(format), isa, tokens);
+                const size_t panels = stream_panels(isa, tokens);
                 CHECK(tile_kernel(WeightForm::Packed, format, isa, panels, tokens) != nullptr);
                 CHECK(tile_kernel(WeightForm::Packed, format, isa, 1, tokens) != nullptr);
                 for (const size_t side : {1, 2, 4})

@@ -11,18 +11,16 @@ using Xbyak::Xmm;
 //
 // Register map
 //   rdi args   rsi src   rdx dst   r10 blocks left
-//   [rsp] f32 s[16], z[16] of each group of a super-block
+//   [rsp] scales of a super-block
 //   vectors 0 .. 4 scales of K formats   0 codes, 1 temporary, 2 values, 3 s, 4 z
 class DequantizeKernel final : public WeightGenerator {
   public:
     explicit DequantizeKernel(const KernelKey &key) : WeightGenerator(key, Codes::Signed) {}
 
   private:
-    static constexpr int kGroupScales = 128;
-
     void emit() override {
         const int groups = int(layout_.block_k / 32);
-        open_frame({.vectors = 5, .stack = k_format() ? uint32_t(kGroupScales * groups) : 0});
+        open_frame({.vectors = 5, .stack = k_format() ? uint32_t(kKScaleBytes) : 0});
         mov(rsi, ptr[args + offsetof(UnpackArgs, src)]);
         mov(rdx, ptr[args + offsetof(UnpackArgs, dst)]);
         mov(r10, ptr[args + offsetof(UnpackArgs, blocks)]);
@@ -30,8 +28,7 @@ class DequantizeKernel final : public WeightGenerator {
         align(32);
         L(loop);
         if (k_format())
-            for (int half = 0; half < halves(); ++half)
-                unpack_k_scales(rsi, half, rsp, kGroupScales);
+            unpack_k_scales(rsi, rsp);
         for (int g = 0; g < groups; ++g)
             for (int half = 0; half < halves(); ++half)
                 group(g, half);
@@ -45,8 +42,7 @@ class DequantizeKernel final : public WeightGenerator {
     void group(int g, int half) {
         const Xmm codes = vec(0), temporary = vec(1), s = vec(3), z = vec(4);
         if (k_format()) {
-            vmovups(s, ptr[rsp + (kGroupScales * g + 32 * half)]);
-            vmovups(z, ptr[rsp + (kGroupScales * g + 64 + 32 * half)]);
+            load_k_scales(s, z, rsp, rsp + 16 * g, half);
         } else {
             load_scales(s, z, rsi, half);
         }

@@ -13,7 +13,7 @@ using Xbyak::Xmm;
 // Register map
 //   rdi args        rsi  w, panel 0         r8   panel stride    r9  3 * panel stride
 //   rdx a           rcx  c                  r10  blocks left     r11 groups left in the block (K formats)
-//   rax scales of the group (K formats): f32 s[16], z[16] per panel on the stack
+//   rax scales of the group (K formats): those of a super-block and panel are on the stack
 //
 //   vectors, from 0:  one integer accumulator per output (two with two chains)
 //                     a broadcast dword of activations
@@ -103,7 +103,7 @@ class TileKernel final : public WeightGenerator {
     int field(int index, int token) const { return 32 * tokens_ + 4 * (index * tokens_ + token); }
 
     void emit() override {
-        open_frame({.vectors = 16, .stack = scales_on_stack() ? uint32_t(1024 * panels_) : 0});
+        open_frame({.vectors = 16, .stack = scales_on_stack() ? uint32_t(kKScaleBytes * panels_) : 0});
         mov(rsi, ptr[args + offsetof(TileArgs, w)]);
         mov(r8, ptr[args + offsetof(TileArgs, panel_stride)]);
         mov(rdx, ptr[args + offsetof(TileArgs, a)]);
@@ -137,8 +137,7 @@ class TileKernel final : public WeightGenerator {
     void k_block() {
         prefetch_weights(int(layout_.quants_offset));
         for (int p = 0; p < panels_; ++p)
-            for (int h = 0; h < halves(); ++h)
-                unpack_k_scales(weights({p, h}, 0), h, rsp + 1024 * p, 128);
+            unpack_k_scales(weights({p, 0}, 0), rsp + kKScaleBytes * p);
         add(rsi, int(layout_.quants_offset));
         mov(rax, rsp);
         mov(r11d, int(layout_.block_k / 32));
@@ -149,7 +148,7 @@ class TileKernel final : public WeightGenerator {
         group(0);
         add(rsi, group_bytes());
         add(rdx, activation_group());
-        add(rax, 128);
+        add(rax, 16);
         dec(r11d);
         jnz(loop, T_NEAR);
     }
@@ -356,13 +355,15 @@ class TileKernel final : public WeightGenerator {
 
     void tail_scales(int lane, int codes, const Xmm &s, const Xmm &z) {
         const Lane &at = lanes_[size_t(lane)];
-        if (form_ == WeightForm::Packed && !k_format())
-            return load_scales(s, z, weights(at, codes - int(layout_.quants_offset)), at.half);
-        const Xbyak::RegExp from =
-            scales_on_stack() ? rax + 1024 * at.panel + 32 * at.half : weights(at, 32 * at.half);
-        vmovups(s, ptr[from]);
-        if (layout_.min_offset)
-            vmovups(z, ptr[from + 64]);
+        if (scales_on_stack()) {
+            load_k_scales(s, z, rsp + kKScaleBytes * at.panel, rax + kKScaleBytes * at.panel, at.half);
+        } else if (form_ == WeightForm::Packed) {
+            load_scales(s, z, weights(at, codes - int(layout_.quants_offset)), at.half);
+        } else {
+            vmovups(s, ptr[weights(at, 32 * at.half)]);
+            if (layout_.min_offset)
+                vmovups(z, ptr[weights(at, 64 + 32 * at.half)]);
+        }
     }
 };
 

@@ -24,9 +24,9 @@ constexpr size_t kMaxTokens = 16; // of a tile
 
 // How many panels a kernel of `tokens` streams side by side: up to four (more streams of memory do not help),
 // two where their scales go through the stack, and no more than leave each output an accumulator register.
-constexpr size_t stream_panels(const PanelLayout &layout, nybl_isa isa, size_t tokens) noexcept {
+constexpr size_t stream_panels(nybl_isa isa, size_t tokens) noexcept {
     const size_t outputs = isa >= NYBL_ISA_AVX512_VNNI ? 24 : 4;
-    size_t panels = layout.scales_offset ? 2 : 4;
+    size_t panels = 4;
     while (panels > 1 && panels * tokens > outputs)
         panels /= 2;
     return panels;

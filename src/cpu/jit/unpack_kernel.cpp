@@ -6,6 +6,7 @@ namespace {
 
 // Register map
 //   rdi args   rsi src   rdx dst   r10 blocks left   r8 bytes to fetch ahead
+//   [rsp] scales of a super-block
 //   vectors 0 .. 4 scales; 0, 1 and 2, 3 codes in turn; the last two masks
 class UnpackKernel final : public WeightGenerator {
   public:
@@ -13,7 +14,7 @@ class UnpackKernel final : public WeightGenerator {
 
   private:
     void emit() override {
-        open_frame({});
+        open_frame({.stack = k_format() ? uint32_t(kKScaleBytes) : 0});
         mov(rsi, ptr[args + offsetof(UnpackArgs, src)]);
         mov(rdx, ptr[args + offsetof(UnpackArgs, dst)]);
         mov(r10, ptr[args + offsetof(UnpackArgs, blocks)]);
@@ -26,11 +27,14 @@ class UnpackKernel final : public WeightGenerator {
         L(loop);
         for (int line = 0; line < int(layout_.block_bytes); line += 64)
             prefetcht0(ptr[rsi + r8 + line]);
-        for (int half = 0; half < halves(); ++half)
-            scales(half, out);
-        for (int g = 0; g < groups; ++g)
+        if (k_format())
+            unpack_k_scales(rsi, rsp);
+        for (int g = 0; g < groups; ++g) {
+            for (int half = 0; half < halves(); ++half)
+                scales(g, half, g * out);
             codes(int(layout_.quants_offset) + g * int(layout_.group_bytes),
                   g * out + byte_header_bytes(layout_));
+        }
         add(rsi, int(layout_.block_bytes));
         add(rdx, groups * out);
         dec(r10);
@@ -38,14 +42,15 @@ class UnpackKernel final : public WeightGenerator {
         close_frame();
     }
 
-    void scales(int half, int group_bytes) {
-        if (k_format())
-            return unpack_k_scales(rsi, half, rdx, group_bytes);
+    void scales(int g, int half, int to) {
         const Xbyak::Xmm s = vec(0), z = vec(1);
-        load_scales(s, z, rsi, half);
-        vmovups(ptr[rdx + 32 * half], s);
+        if (k_format())
+            load_k_scales(s, z, rsp, rsp + 16 * g, half);
+        else
+            load_scales(s, z, rsi, half);
+        vmovups(ptr[rdx + (to + 32 * half)], s);
         if (layout_.min_offset)
-            vmovups(ptr[rdx + (64 + 32 * half)], z);
+            vmovups(ptr[rdx + (to + 64 + 32 * half)], z);
     }
 
     void codes(int from, int to) {

@@ -55,35 +55,43 @@ void WeightGenerator::load_scales(const Xmm &s, const Xmm &z, const Xbyak::RegEx
         vcvtph2ps(z, ptr[block + (int(layout_.min_offset) + 16 * half)]);
 }
 
-void WeightGenerator::unpack_k_scales(const Xbyak::RegExp &block, int half, const Xbyak::RegExp &out,
-                                      int stride) {
-    const Xbyak::RegExp scales = block + (int(layout_.scales_offset) + 8 * half);
-    const Xmm d = vec(0), dmin = vec(1), low = vec(2), high = vec(3), first = vec(4);
-    load_scales(d, dmin, block, half);
-    bit_xor(dmin, dmin, ptr[rip + broadcast_u32(0x80000000u)]);
-    // Bytes i, i+4 and i+8 of a row's scales[12] hold the pairs of groups i and i+4 (docs/formats.md).
-    for (int i = 0; i < 4; ++i) {
-        for (const bool minimum : {false, true}) {
-            const Xmm &factor = minimum ? dmin : d;
-            const auto store = [&](const Xmm &value, int group) {
-                vcvtdq2ps(value, value);
-                vmulps(value, value, factor);
-                vmovups(ptr[out + (stride * group + (minimum ? 64 : 0) + 32 * half)], value);
-            };
-            vpmovzxbd(low, ptr[scales + 16 * (minimum ? i + 4 : i)]);
-            bit_and(first, low, ptr[rip + broadcast_u32(63)]);
-            store(first, i);
-            vpsrld(low, low, 2);
-            bit_and(low, low, ptr[rip + broadcast_u32(0x30)]);
-            vpmovzxbd(high, ptr[scales + 16 * (i + 8)]);
-            if (minimum)
-                vpsrld(high, high, 4);
-            else
-                bit_and(high, high, ptr[rip + broadcast_u32(15)]);
-            bit_or(low, low, high);
-            store(low, i + 4);
-        }
+void WeightGenerator::unpack_k_scales(const Xbyak::RegExp &block, const Xbyak::RegExp &out) {
+    for (int half = 0; half < halves(); ++half) {
+        const Xmm d = vec(0), dmin = vec(1);
+        load_scales(d, dmin, block, half);
+        bit_xor(dmin, dmin, ptr[rip + broadcast_u32(0x80000000u)]);
+        vmovups(ptr[out + 32 * half], d);
+        vmovups(ptr[out + (64 + 32 * half)], dmin);
     }
+    // Bytes i, i+4 and i+8 of a row's scales[12] hold the pairs of groups i and i+4 (docs/formats.md): 64
+    // bytes hold four groups of 16 rows.
+    const Xmm joined = vec(2), low = vec(3), shared = vec(4);
+    for (int at = 0; at < 64; at += wide() ? 64 : 32)
+        for (const bool minimum : {false, true}) {
+            const Xbyak::RegExp from = block + (int(layout_.scales_offset) + at);
+            const Xbyak::RegExp to = out + (128 + (minimum ? 128 : 0) + at);
+            vmovups(joined, ptr[from + (minimum ? 64 : 0)]);
+            bit_and(low, joined, ptr[rip + broadcast_u8(0x3F)]);
+            vmovups(ptr[to], low); // groups 0 .. 3
+            vpsrlw(joined, joined, 2);
+            bit_and(joined, joined, ptr[rip + broadcast_u8(0x30)]);
+            vmovups(shared, ptr[from + 128]);
+            if (minimum)
+                vpsrlw(shared, shared, 4);
+            bit_and(shared, shared, ptr[rip + broadcast_u8(0x0F)]);
+            bit_or(joined, joined, shared);
+            vmovups(ptr[to + 64], joined); // groups 4 .. 7
+        }
+}
+
+void WeightGenerator::load_k_scales(const Xmm &s, const Xmm &z, const Xbyak::RegExp &out,
+                                    const Xbyak::RegExp &group, int half) {
+    vpmovzxbd(s, ptr[group + (128 + 8 * half)]);
+    vpmovzxbd(z, ptr[group + (256 + 8 * half)]);
+    vcvtdq2ps(s, s);
+    vcvtdq2ps(z, z);
+    vmulps(s, s, ptr[out + 32 * half]);
+    vmulps(z, z, ptr[out + (64 + 32 * half)]);
 }
 
 } // namespace nybl::cpu::jit

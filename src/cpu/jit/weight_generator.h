@@ -46,9 +46,15 @@ class WeightGenerator : public VectorGenerator {
     // f32 scales (and minimums) of rows `half` of the 32-element block at `block`.
     void load_scales(const Xbyak::Xmm &s, const Xbyak::Xmm &z, const Xbyak::RegExp &block, int half);
 
-    // The eight scales and minimums of rows `half` of a super-block: f32(d*sc) of group g to out + g*stride,
-    // and -f32(dmin*mn) 64 bytes behind it. Uses vectors 0 .. 4.
-    void unpack_k_scales(const Xbyak::RegExp &block, int half, const Xbyak::RegExp &out, int stride);
+    // The scales of the super-block at `block`, made ready at `out` (kKScaleBytes): f32 d[16], f32 -dmin[16],
+    // u8 sc[8 groups][16 rows], u8 mn[8][16]. Uses vectors 0 .. 4.
+    void unpack_k_scales(const Xbyak::RegExp &block, const Xbyak::RegExp &out);
+    static constexpr int kKScaleBytes = 128 + 2 * 8 * 16;
+
+    // f32(d*sc) and -f32(dmin*mn) of rows `half` of a group. `out` is where unpack_k_scales put the scales,
+    // `group` the same advanced by 16 bytes for every group.
+    void load_k_scales(const Xbyak::Xmm &s, const Xbyak::Xmm &z, const Xbyak::RegExp &out,
+                       const Xbyak::RegExp &group, int half);
 
     const PanelLayout &layout_;
     const CodeTraits traits_;
