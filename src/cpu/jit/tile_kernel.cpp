@@ -158,9 +158,11 @@ class TileKernel final : public WeightGenerator {
             return; // in the cache by construction
         for (int p = 0; p < panels_; ++p)
             for (int line = 0; line < bytes; line += 64)
-                prefetcht0(ptr[weights({p, 0}, kPrefetchBytes + line)]);
+                prefetcht0(ptr[weights({p, 0}, prefetch_bytes() + line)]);
     }
-    static constexpr int kPrefetchBytes = 2048;
+    // About 8 KiB under way over all streams (measured: a single one gains 8 % over 2 KiB, four lose 3 % at 4
+    // KiB each).
+    int prefetch_bytes() const { return panels_ == 4 ? 2048 : 4096; }
 
     // One group of 32 elements; its codes start `codes` bytes behind w. In one pass if the registers hold it.
     // Else AVX2, where unpacking competes with the products for ports, goes half by half, so that an unpacked
