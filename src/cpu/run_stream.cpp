@@ -4,13 +4,12 @@
 
 #include "cpu/block.h"
 #include "cpu/jit/original_kernel.h"
-#include "cpu/jit/tile_kernel.h"
 #include "cpu/panel_source.h"
+#include "cpu/tile_run.h"
 
 namespace nybl::cpu {
 namespace {
 
-using jit::TileArgs;
 using jit::WeightForm;
 
 // Groups that a call covers where several tiles meet the same weights: they stay in the first-level cache.
@@ -50,29 +49,17 @@ bool stream_panels(const Block &block, size_t first, size_t stride, size_t count
     PanelSource source(block, gather_blocks(product), block.workspace + accumulator_bytes(product));
     if (!source.usable())
         return false;
-    auto *c = reinterpret_cast<float *>(block.workspace);
-    std::memset(c, 0, sizeof(float) * kPanelRows * count * (block.row_end - block.row_begin));
+    const TileRun run(block, count, reinterpret_cast<float *>(block.workspace), [&](size_t tokens) {
+        return jit::tile_kernel(WeightForm::Packed, w.format->id, stream_isa(product.kernel), count, tokens);
+    });
+    if (!run.usable())
+        return false;
     for (size_t b = 0; b < blocks; b += segment) {
         const size_t some = std::min(segment, blocks - b);
-        const uint8_t *panel_blocks = source.blocks(first, stride, count, b, some);
-        for (size_t i = block.row_begin; i < block.row_end; i += product.kernel.mr) {
-            const size_t tokens = block.tile_rows(i);
-            const TileArgs args{.w = panel_blocks,
-                                .panel_stride = source.stride(stride),
-                                .a = block.tile(i) + b * groups_per_block * kActivationBytes * tokens,
-                                .c = c + kPanelRows * count * (i - block.row_begin),
-                                .blocks = some};
-            const auto kernel =
-                jit::tile_kernel(WeightForm::Packed, w.format->id, stream_isa(product.kernel), count, tokens);
-            if (!kernel)
-                return false;
-            kernel(&args);
-        }
+        run.add(source.blocks(first, stride, count, b, some), source.stride(stride), b * groups_per_block,
+                some);
     }
-    for (size_t i = block.row_begin; i < block.row_end; i += product.kernel.mr)
-        for (size_t p = 0; p < count; ++p)
-            store_tile(block, i, first + p * stride,
-                       c + kPanelRows * (count * (i - block.row_begin) + p * block.tile_rows(i)));
+    run.store(first, stride);
     return true;
 }
 

@@ -4,14 +4,13 @@
 
 #include "cpu/block.h"
 #include "cpu/jit/amx_kernel.h"
-#include "cpu/jit/tile_kernel.h"
 #include "cpu/jit/unpack_kernel.h"
 #include "cpu/panel_source.h"
+#include "cpu/tile_run.h"
 
 namespace nybl::cpu {
 namespace {
 
-using jit::TileArgs;
 using jit::UnpackArgs;
 using jit::WeightForm;
 
@@ -53,38 +52,25 @@ bool tile_panels(const Block &block, size_t first, size_t count) noexcept {
     PanelSource source(block, segment, block.workspace + byte_workspace_bytes(product));
     if (!source.usable())
         return false;
-    std::memset(c, 0, sizeof(float) * kPanelRows * count * (block.row_end - block.row_begin));
+    const TileRun run(block, count, c, [&](size_t tokens) {
+        return isa == NYBL_ISA_AMX ? jit::amx_kernel(w.format->id, tokens)
+                                   : jit::tile_kernel(WeightForm::Bytes, w.format->id, isa, count, tokens);
+    });
+    const auto unpack = jit::unpack_kernel(w.format->id, isa);
+    if (!unpack || !run.usable())
+        return false;
     for (size_t b = 0; b < blocks; b += segment) {
         const size_t some = std::min(segment, blocks - b);
         for (size_t p = 0; p < count; ++p) {
-            const UnpackArgs unpack{.src = source.blocks(first + p, 1, 1, b, some),
-                                    .dst = bytes + p * panel_bytes,
-                                    .blocks = some,
-                                    .ahead = some * w.layout->block_bytes};
-            const auto kernel = jit::unpack_kernel(w.format->id, isa);
-            if (!kernel)
-                return false;
-            kernel(&unpack);
+            const UnpackArgs args{.src = source.blocks(first + p, 1, 1, b, some),
+                                  .dst = bytes + p * panel_bytes,
+                                  .blocks = some,
+                                  .ahead = some * w.layout->block_bytes};
+            unpack(&args);
         }
-        for (size_t i = block.row_begin; i < block.row_end; i += product.kernel.mr) {
-            const size_t tokens = block.tile_rows(i);
-            const TileArgs args{.w = bytes,
-                                .panel_stride = panel_bytes,
-                                .a = block.tile(i) + b * groups_per_block * kActivationBytes * tokens,
-                                .c = c + kPanelRows * count * (i - block.row_begin),
-                                .blocks = some * groups_per_block};
-            const auto kernel = isa == NYBL_ISA_AMX
-                                    ? jit::amx_kernel(w.format->id, tokens)
-                                    : jit::tile_kernel(WeightForm::Bytes, w.format->id, isa, count, tokens);
-            if (!kernel)
-                return false;
-            kernel(&args);
-        }
+        run.add(bytes, panel_bytes, b * groups_per_block, some * groups_per_block);
     }
-    for (size_t i = block.row_begin; i < block.row_end; i += product.kernel.mr)
-        for (size_t p = 0; p < count; ++p)
-            store_tile(block, i, first + p,
-                       c + kPanelRows * (count * (i - block.row_begin) + p * block.tile_rows(i)));
+    run.store(first, 1);
     return true;
 }
 
