@@ -1,9 +1,10 @@
 // Choosing and opening a device, and its counted memory.
-#include "gpu/device.h"
+#include "gpu/opencl_host.h"
 
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <new>
@@ -96,6 +97,8 @@ nybl_status read_traits(const OpenCl &cl, cl_device_id id, const Variant *overri
         return fail(NYBL_UNSUPPORTED_HARDWARE, "GPU: %s has no sub-groups of 16", traits.name);
     traits.fp16 = has_word(extensions, "cl_khr_fp16");
     traits.max_buffer_bytes = device_info<cl_ulong>(cl, id, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
+    if (const char *cap = std::getenv("NYBL_OPENCL_MAX_BUFFER"))
+        traits.max_buffer_bytes = std::min<size_t>(traits.max_buffer_bytes, std::strtoull(cap, nullptr, 10));
     *out = traits;
     return NYBL_OK;
 }
@@ -109,6 +112,22 @@ nybl_status start(Device *device) noexcept {
     device->queue = cl.CreateCommandQueue(device->context, device->id, 0, &error);
     if (error != CL_SUCCESS)
         return fail_opencl(error, "creating a command queue");
+    return NYBL_OK;
+}
+
+// A Device that has its traits, and neither context nor queue yet.
+nybl_status make_device(Memory &memory, const OpenCl &cl, cl_device_id id, const Variant *override_variant,
+                        Device **device) noexcept {
+    Traits traits;
+    if (const nybl_status status = read_traits(cl, id, override_variant, &traits); status != NYBL_OK)
+        return status;
+    void *storage = nullptr;
+    if (const nybl_status status = memory.allocate(sizeof(Device), alignof(Device), "GPU device", &storage);
+        status != NYBL_OK)
+        return status;
+    *device = ::new (storage) Device(memory, cl);
+    (*device)->traits = traits;
+    (*device)->id = id;
     return NYBL_OK;
 }
 
@@ -126,21 +145,38 @@ nybl_status open_device(Memory &memory, uint32_t index, const Variant *override_
         return fail(NYBL_UNSUPPORTED_HARDWARE,
                     "GPU: there is no device %" PRIu32 "; OpenCL offers %" PRIu32 " (they count from 0)",
                     index, list.count);
-    Traits traits;
-    if (const nybl_status status = read_traits(*cl, list.ids[index], override_variant, &traits);
+    Device *made = nullptr;
+    if (const nybl_status status = make_device(memory, *cl, list.ids[index], override_variant, &made);
         status != NYBL_OK)
         return status;
-    void *storage = nullptr;
-    if (const nybl_status status = memory.allocate(sizeof(Device), alignof(Device), "GPU device", &storage);
-        status != NYBL_OK)
-        return status;
-    auto *made = ::new (storage) Device(memory, *cl);
-    made->traits = traits;
-    made->id = list.ids[index];
     if (const nybl_status status = start(made); status != NYBL_OK) {
         close_device(made);
         return status;
     }
+    *device = made;
+    return NYBL_OK;
+}
+
+nybl_status adopt_device(Memory &memory, cl_device_id id, cl_context context, cl_command_queue queue,
+                         Device **device) noexcept {
+    const OpenCl *cl = nullptr;
+    if (const nybl_status status = load_opencl(&cl); status != NYBL_OK)
+        return status;
+    cl_command_queue_properties properties = 0;
+    const cl_int error =
+        cl->GetCommandQueueInfo(queue, CL_QUEUE_PROPERTIES, sizeof properties, &properties, nullptr);
+    if (error != CL_SUCCESS)
+        return fail(NYBL_INVALID_ARGUMENT, "opencl: queue: OpenCL error %d", error);
+    if (properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE)
+        return fail(NYBL_INVALID_ARGUMENT,
+                    "opencl: the queue runs out of order; give one that runs in order");
+    Device *made = nullptr;
+    if (const nybl_status status = make_device(memory, *cl, id, nullptr, &made); status != NYBL_OK)
+        return status;
+    cl->RetainContext(context);
+    cl->RetainCommandQueue(queue);
+    made->context = context;
+    made->queue = queue;
     *device = made;
     return NYBL_OK;
 }

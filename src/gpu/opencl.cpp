@@ -42,6 +42,7 @@ Loaded load() noexcept {
     resolve(library, "clReleaseContext", &cl.ReleaseContext, &loaded);
     resolve(library, "clRetainContext", &cl.RetainContext, &loaded);
     resolve(library, "clCreateCommandQueue", &cl.CreateCommandQueue, &loaded);
+    resolve(library, "clGetCommandQueueInfo", &cl.GetCommandQueueInfo, &loaded);
     resolve(library, "clRetainCommandQueue", &cl.RetainCommandQueue, &loaded);
     resolve(library, "clReleaseCommandQueue", &cl.ReleaseCommandQueue, &loaded);
     resolve(library, "clCreateBuffer", &cl.CreateBuffer, &loaded);

@@ -17,6 +17,7 @@ struct OpenCl {
     decltype(&::clReleaseContext) ReleaseContext;
     decltype(&::clRetainContext) RetainContext;
     decltype(&::clCreateCommandQueue) CreateCommandQueue;
+    decltype(&::clGetCommandQueueInfo) GetCommandQueueInfo;
     decltype(&::clRetainCommandQueue) RetainCommandQueue;
     decltype(&::clReleaseCommandQueue) ReleaseCommandQueue;
     decltype(&::clCreateBuffer) CreateBuffer;

@@ -5,15 +5,11 @@
 
 #include "base/checked.h"
 #include "base/status.h"
-#include "gpu/device.h"
+#include "gpu/launch.h"
 #include "gpu/tiles.h"
 
 namespace nybl::gpu {
 namespace {
-
-size_t element_bytes(nybl_format type) noexcept {
-    return type == NYBL_F32 ? 4 : 2;
-}
 
 // Output rows of a job: of X, or one per token and slot.
 size_t output_rows(const cpu::Job &job) noexcept {
@@ -27,34 +23,6 @@ Checked output_bytes(const cpu::Job &job, const Product &product) noexcept {
         Checked(output_rows(job)) * product.product->w.n * element_bytes(product.product->y.type);
     return bytes.valid() ? Checked(bytes.value() / kOutputAlign + 1) * kOutputAlign : bytes;
 }
-
-// One kernel launch: arguments in order, then the grid.
-class Launch {
-  public:
-    Launch(Device &device, cl_kernel kernel) noexcept : device_(device), kernel_(kernel) {}
-
-    template <class T>
-    Launch &operator<<(const T &value) noexcept {
-        if (error_ == CL_SUCCESS)
-            error_ = device_.cl.SetKernelArg(kernel_, next_, sizeof value, &value);
-        ++next_;
-        return *this;
-    }
-
-    nybl_status run(const char *what, size_t x, size_t y, size_t z, const size_t *local) noexcept {
-        const size_t global[3] = {x, y, z};
-        if (error_ == CL_SUCCESS)
-            error_ = device_.cl.EnqueueNDRangeKernel(device_.queue, kernel_, 3, nullptr, global, local, 0,
-                                                     nullptr, nullptr);
-        return error_ == CL_SUCCESS ? NYBL_OK : fail_opencl(error_, what);
-    }
-
-  private:
-    Device &device_;
-    cl_kernel kernel_;
-    cl_uint next_ = 0;
-    cl_int error_ = CL_SUCCESS;
-};
 
 class Run {
   public:
@@ -137,14 +105,6 @@ class Run {
         return error == CL_SUCCESS ? NYBL_OK : fail_opencl(error, "copying activations");
     }
 
-    nybl_status prepare(cl_kernel kernel) noexcept {
-        const Scratch &scratch = device_.scratch;
-        Launch launch(device_, kernel);
-        launch << scratch.x.mem << static_cast<cl_uint>(job_.x.type) << cl_ulong{0} << cl_ulong{job_.k}
-               << static_cast<cl_uint>(groups()) << scratch.prepared.mem << scratch.sums.mem;
-        return launch.run("preparing activations", groups(), job_.m, 1, nullptr);
-    }
-
     nybl_status launch(const Product &product, bool first, size_t offset) noexcept {
         const KernelKey key{product.weights->format, product.kernel, job_.experts != nullptr};
         const cpu::Product &args = *product.product;
@@ -152,7 +112,10 @@ class Run {
         if (const nybl_status status = device_.find_kernels(key, &kernels); status != NYBL_OK)
             return status;
         if (first)
-            if (const nybl_status status = prepare(kernels.prepare); status != NYBL_OK)
+            if (const nybl_status status =
+                    prepare_rows(device_, kernels.prepare, {device_.scratch.x.mem, job_.x.type, 0, job_.k},
+                                 job_.m, groups(), {});
+                status != NYBL_OK)
                 return status;
         Tiles tiles{(output_rows(job_) - 1) / tile_tokens(device_.traits.variant, product.kernel) + 1, false};
         if (job_.experts)
@@ -182,21 +145,11 @@ class Run {
 
     nybl_status multiply(const Product &product, cl_kernel kernel, size_t n_tiles, size_t offset) noexcept {
         const Scratch &scratch = device_.scratch;
-        const DeviceWeights &weights = *product.weights;
         const cpu::Product &args = *product.product;
-        // Kernels without experts read neither tiles nor map, but get a buffer: some drivers refuse none.
-        const cl_mem tiles = job_.experts ? scratch.tiles.mem : scratch.sums.mem;
-        const cl_mem map = job_.experts ? scratch.map.mem : scratch.sums.mem;
-        Launch launch(device_, kernel);
-        launch << weights.panels.mem << cl_ulong{weights.panel_stride} << cl_ulong{weights.expert_stride}
-               << static_cast<cl_uint>(args.w.n) << static_cast<cl_uint>(groups()) << scratch.prepared.mem
-               << scratch.sums.mem << tiles << map << static_cast<cl_uint>(output_rows(job_))
-               << scratch.bias.mem << cl_uint{args.bias != nullptr} << scratch.y.mem
-               << static_cast<cl_uint>(args.y.type) << cl_ulong{offset / element_bytes(args.y.type)}
-               << cl_ulong{args.w.n};
-        const WorkGroup group = work_group(device_.traits.variant, product.kernel.op);
-        const size_t local[3] = {group.lanes, group.rows, 1};
-        return launch.run("a product", cpu::panel_count(args.w.n) * group.lanes, group.rows, n_tiles, local);
+        const View y{scratch.y.mem, args.y.type, offset / element_bytes(args.y.type), args.w.n};
+        const TileList tiles{n_tiles, job_.experts ? scratch.tiles.mem : nullptr, scratch.map.mem};
+        return multiply_rows(device_, kernel, *product.weights, product.kernel, output_rows(job_), tiles,
+                             args.bias ? scratch.bias.mem : nullptr, y, {});
     }
 
     nybl_status read_y(size_t bytes) noexcept {

@@ -184,6 +184,31 @@ TEST_CASE("gpu context: several weights on one x", "[gpu][opencl]") {
     CHECK(nmse(yb, exact_b) < kF32Nmse);
 }
 
+TEST_CASE("gpu context: C1, a group's sum of activations that f16 could not hold", "[gpu][opencl]") {
+    const Context ctx = open_or_skip();
+    const auto multiply_blocks = [&](size_t f, const std::vector<uint8_t> &blocks) {
+        const AffineBlockFormat &format = affine_formats()[f];
+        DeviceWeightsCase w(format, 1, format.block, 1, 1);
+        w.blocks = blocks;
+        const Weights weights = create(ctx, w);
+        const std::vector<float> x(format.block, 2048.0f);
+        float y = NAN;
+        nybl_matmul_args args{};
+        args.struct_size = sizeof args;
+        args.m = 1, args.x = x.data(), args.y = &y;
+        REQUIRE(nybl_matmul(weights.get(), &args) == NYBL_OK);
+        return y;
+    };
+    std::vector<uint8_t> q4_1(20), q4_k(144);
+    CHECK(multiply_blocks(1, q4_1) == 0.0f); // d = m = 0
+    q4_1[3] = 0x3c;                          // m = 1
+    CHECK(multiply_blocks(1, q4_1) == 65536.0f);
+    q4_k[3] = 0x3c;                             // dmin = 1, every minimum 1, d = 0
+    std::fill_n(&q4_k[8], 4, uint8_t(1));       // minima of groups 0..3
+    std::fill_n(&q4_k[12], 4, uint8_t(1 << 4)); // of groups 4..7
+    CHECK(multiply_blocks(3, q4_k) == -524288.0f);
+}
+
 TEST_CASE("gpu context: experts, absent ones and repeated ones included", "[gpu][opencl]") {
     const Context ctx = open_or_skip();
     constexpr size_t n_experts = 5, n_slots = 2;
@@ -260,6 +285,33 @@ TEST_CASE("gpu context: a device that is not there is refused in words", "[gpu][
     Context none;
     CHECK(try_open(&none, 1000) == NYBL_UNSUPPORTED_HARDWARE);
     CHECK(std::string(nybl_last_error()).find("no device 1000") != std::string::npos);
+}
+
+// Run by the next case, under a cap that these weights exceed.
+TEST_CASE("gpu context with a small device", "[.child]") {
+    Context ctx;
+    REQUIRE(try_open(&ctx) == NYBL_OK);
+    const DeviceWeightsCase large(affine_formats()[3], 64, 1024, 1, 1),
+        small(affine_formats()[3], 20, 256, 1, 1);
+    const Weights on_cpu = create(ctx, large), on_gpu = create(ctx, small);
+    const std::string why = explain(on_cpu, 1).reason;
+    CHECK(why.find("cpu: the weights are not on the device") == 0);
+    CHECK(memory_of(ctx).device_bytes == small.panels.size());
+    CHECK(explain(on_cpu, 1).device == NYBL_DEVICE_CPU);
+    CHECK(strided_nmse(large, on_cpu, 1, NYBL_F32, NYBL_F32) < 1e-3);
+    CHECK(explain(on_gpu, 1).device == NYBL_DEVICE_GPU);
+    CHECK(strided_nmse(small, on_gpu, 1, NYBL_F32, NYBL_F32) < kF32Nmse);
+    // Activations beyond the cap: the CPU computes this one product.
+    CHECK(strided_nmse(small, on_gpu, 20, NYBL_F32, NYBL_F32) < 1e-3);
+}
+
+TEST_CASE("gpu context: weights and activations beyond the device's largest buffer run on the CPU",
+          "[gpu][opencl]") {
+    const Context ctx = open_or_skip();
+    const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+    const std::string command =
+        "NYBL_OPENCL_MAX_BUFFER=20000 '" + self + "' 'gpu context with a small device' >/dev/null 2>&1";
+    CHECK(std::system(command.c_str()) == 0);
 }
 
 // Run by the next case in a process of its own: libraries and drivers are looked for once per process.
