@@ -4,10 +4,17 @@ source "$NYBL_SOURCE_DIR/tests/script.sh"
 library=$NYBL_BUILD_DIR/libnybl.so
 header=$NYBL_SOURCE_DIR/include/nybl/nybl.h
 
+# nybl_opencl.h holds in builds with the GPU path only.
+headers=("$header")
+if grep -q '^NYBL_GPU:BOOL=ON' "$NYBL_BUILD_DIR/CMakeCache.txt" &&
+    ! grep -q '^NYBL_OPENCL_INCLUDE_DIR:PATH=.*NOTFOUND' "$NYBL_BUILD_DIR/CMakeCache.txt"; then
+    headers+=("$NYBL_SOURCE_DIR/include/nybl/nybl_opencl.h")
+fi
+
 exported() { nm -D --defined-only "$library" | awk '{print $NF}' | sort; }
 
 declared() {
-    cc -E -P -I"$NYBL_SOURCE_DIR/include" "$header" | tr '\n' ' ' | tr ';' '\n' | grep -v typedef |
+    cat "${headers[@]}" | cc -E -P -I"$NYBL_SOURCE_DIR/include" -xc - | tr '\n' ' ' | tr ';' '\n' | grep -v typedef |
         grep -oE '\bnybl_[a-z0-9_]+ *\(' | tr -d ' (' | sort -u
 }
 
