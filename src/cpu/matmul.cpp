@@ -277,14 +277,17 @@ void quantize(const Job &job, void *base, size_t ith, size_t nth) noexcept {
         zero_rows_without_expert(job, ith, nth);
     if (prepared_bytes(job, 1, job.k) == 0)
         return;
-    // An even share of all groups, so that one long row is quantised by every thread.
+    // An even share of all strips of rows, tile by tile and strip by strip, so that the lines which the rows
+    // of a tile have in common stay in the first-level cache.
+    constexpr size_t kStripGroups = 64;
     const Quantizer quantizer(job, scratch, ith);
-    const size_t groups = job.k / 32, total = job.m * groups;
-    const size_t end = total * (ith + 1) / nth;
-    for (size_t at = total * ith / nth; at < end;) {
-        const size_t g = at % groups, count = std::min(groups - g, end - at);
-        quantize_part_of_row(quantizer, at / groups, g, g + count);
-        at += count;
+    const size_t mr = job.products[0].kernel.mr, groups = job.k / 32;
+    const size_t strips = (groups + kStripGroups - 1) / kStripGroups, total = job.m * strips;
+    for (size_t at = total * ith / nth; at < total * (ith + 1) / nth; ++at) {
+        const size_t tile = at / (mr * strips), tile_rows = std::min(mr, job.m - tile * mr);
+        const size_t in_tile = at % (mr * strips), g = in_tile / tile_rows * kStripGroups;
+        quantize_part_of_row(quantizer, tile * mr + in_tile % tile_rows, g,
+                             std::min(groups, g + kStripGroups));
     }
 }
 
