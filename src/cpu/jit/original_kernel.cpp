@@ -18,17 +18,19 @@ using Xbyak::Ymm;
 //   rax bytes of two rows   rsi 3 * rax   [rsp] f32 s[8], z[8] of each group of a super-block
 //
 //   vectors 0 .. 7 rows, sums   8 .. 11 temporaries, activations   12 accumulators   13 16-bit ones
-//           14 the mask of low nibbles
+//           14 the mask of low nibbles   15 the table of IQ4_NL
 class OriginalKernel final : public RowsGenerator {
   public:
     explicit OriginalKernel(const KernelKey &key) : RowsGenerator(key) {}
 
   private:
     static constexpr int kGroup = int(kActivationBytes);
-    static constexpr int kD = 32, kDs = 36, kInit = 40; // fields of a group
+    static constexpr int kD = 32, kDs = 36, kInit0 = 40, kInit1 = 44; // fields of a group
     static constexpr int kGroupScales = 64;
 
     bool madd() const { return dot_family() == DotFamily::Madd; }
+    bool table() const { return key().format == NYBL_IQ4_NL; }
+    bool sums16() const { return madd() && !table(); }
     Ymm accumulators() const { return Ymm(12); }
     Ymm ones() const { return Ymm(13); }
     Ymm low_nibbles() const { return Ymm(14); }
@@ -36,7 +38,7 @@ class OriginalKernel final : public RowsGenerator {
     int unit_blocks() const { return k_format() ? 1 : 3; }
 
     void emit() override {
-        open_frame({.saved = 5, .vectors = 15, .stack = k_format() ? kGroupScales * 8u : 0u});
+        open_frame({.saved = 5, .vectors = 16, .stack = k_format() ? kGroupScales * 8u : 0u});
         mov(rax, ptr[args + offsetof(OriginalArgs, rows)]);
         load_rows(rax);
         mov(rdx, ptr[args + offsetof(OriginalArgs, a)]);
@@ -49,6 +51,8 @@ class OriginalKernel final : public RowsGenerator {
         vmovups(accumulators(), ptr[rdi]);
         vmovups(ones(), ptr[rip + broadcast_u16(1)]);
         vmovups(low_nibbles(), ptr[rip + broadcast_u8(15)]);
+        if (table())
+            vmovups(Ymm(15), ptr[rip + broadcast_16(madd() ? kIq4Values : kIq4Plus128)]);
         Xbyak::Label units, last_blocks, last_block, end;
         const int unit = unit_blocks();
         cmp(r15, unit);
@@ -123,7 +127,18 @@ class OriginalKernel final : public RowsGenerator {
 
     // sum += codes * q in 16-bit pairs or 32-bit quads; the first product starts the sum.
     void multiply(const Ymm &sum, const Ymm &codes, const Ymm &q, bool first) {
-        if (!madd()) {
+        if (table())
+            vpshufb(codes, Ymm(15), codes);
+        if (table() && madd()) {
+            // Signed values: |w| times q with the sign of w, two products of which fit 16 bits and no more.
+            const Ymm signed_q(9), &product = first ? sum : codes;
+            vpsignb(signed_q, q, codes);
+            vpabsb(codes, codes);
+            vpmaddubsw(product, codes, signed_q);
+            vpmaddwd(product, product, ones());
+            if (!first)
+                vpaddd(sum, sum, codes);
+        } else if (!madd()) {
             if (first)
                 vpxor(sum, sum, sum);
             vpdpbusd(sum, codes, q);
@@ -134,7 +149,7 @@ class OriginalKernel final : public RowsGenerator {
             vpaddw(sum, sum, codes);
         }
     }
-    void add_sums(const Ymm &to, const Ymm &from) { madd() ? vpaddw(to, to, from) : vpaddd(to, to, from); }
+    void add_sums(const Ymm &to, const Ymm &from) { sums16() ? vpaddw(to, to, from) : vpaddd(to, to, from); }
 
     // Folding by transposition, in steps: two dwords of a and b, one dword of four, both halves of eight.
     void fold_pair(int a, int b) {
@@ -173,11 +188,11 @@ class OriginalKernel final : public RowsGenerator {
     // acc = fma(f32(dot), s*d, acc); acc = fma(z, ds, acc). The sums are in vector 0; s is destroyed.
     void tail(const Ymm &s, const Xbyak::Operand &z, int group) {
         const Ymm dot(0), t(8);
-        if (key().format == NYBL_Q4_0) {
-            vpbroadcastd(t, ptr[rdx + (group + kInit)]);
+        if (key().format == NYBL_Q4_0 || (table() && !madd())) {
+            vpbroadcastd(t, ptr[rdx + (group + (table() ? kInit1 : kInit0))]);
             add_sums(dot, t);
         }
-        if (madd())
+        if (sums16())
             vpmaddwd(dot, dot, ones());
         vcvtdq2ps(dot, dot);
         vbroadcastss(t, ptr[rdx + (group + kD)]);

@@ -19,7 +19,7 @@ using OriginalFn = void (*)(const OriginalArgs *);
 
 // Formats with such a kernel; the others are gathered into panels.
 constexpr bool has_original_kernel(nybl_format format) noexcept {
-    return format == NYBL_Q4_0 || format == NYBL_Q4_1 || format == NYBL_Q4_K;
+    return format == NYBL_Q4_0 || format == NYBL_Q4_1 || format == NYBL_IQ4_NL || format == NYBL_Q4_K;
 }
 // Reads the bytes of the blocks and none besides. Generated at the first call; NULL where code cannot be
 // generated.

@@ -7,6 +7,12 @@
 
 namespace nybl::cpu::jit {
 
+// IQ4_NL values as signed bytes, and + 128.
+inline constexpr uint8_t kIq4Values[16] = {129, 152, 173, 191, 207, 221, 234, 246,
+                                           1,   13,  25,  38,  53,  69,  89,  113};
+inline constexpr uint8_t kIq4Plus128[16] = {1,   24,  45,  63,  79,  93,  106, 118,
+                                            129, 141, 153, 166, 181, 197, 217, 241};
+
 class VectorGenerator : public Generator {
   protected:
     using Generator::Generator;

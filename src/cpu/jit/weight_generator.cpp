@@ -6,9 +6,7 @@ namespace {
 
 using Xbyak::Xmm;
 
-// IQ4_NL values + 128, as signed bytes, and as r + 11 of value = 16 * nibble - 128 + r.
-constexpr uint8_t kPlus128[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
-constexpr uint8_t kValues[16] = {129, 152, 173, 191, 207, 221, 234, 246, 1, 13, 25, 38, 53, 69, 89, 113};
+// IQ4_NL values as r + 11 of value = 16 * nibble - 128 + r.
 constexpr uint8_t kResidual[16] = {12, 19, 24, 26, 26, 24, 21, 17, 12, 8, 4, 1, 0, 0, 4, 12};
 
 } // namespace
@@ -41,9 +39,9 @@ void WeightGenerator::unpack_codes(const Xmm &codes, const Xmm &second, const Xb
     if (signed_codes() && traits_.offset8)
         vpsubb(codes, codes, ptr[rip + broadcast_u8(8)]);
     if (traits_.table) {
-        vmovups(second, ptr[rip + broadcast_16(signed_codes()       ? kValues
+        vmovups(second, ptr[rip + broadcast_16(signed_codes()       ? kIq4Values
                                                : traits_.two_chains ? kResidual
-                                                                    : kPlus128)]);
+                                                                    : kIq4Plus128)]);
         const Xmm &to = traits_.two_chains && !signed_codes() ? second : codes;
         vpshufb(to, second, codes);
     }
