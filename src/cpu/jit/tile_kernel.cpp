@@ -103,7 +103,8 @@ class TileKernel final : public WeightGenerator {
     int field(int index, int token) const { return 32 * tokens_ + 4 * (index * tokens_ + token); }
 
     void emit() override {
-        open_frame({.vectors = 16, .stack = scales_on_stack() ? uint32_t(kKScaleBytes * panels_) : 0});
+        const int wide_sums = traits_.widens ? 32 * registers() : 0;
+        open_frame({.vectors = 16, .stack = uint32_t(scale_stack() + wide_sums)});
         mov(rsi, ptr[args + offsetof(TileArgs, w)]);
         mov(r8, ptr[args + offsetof(TileArgs, panel_stride)]);
         mov(rdx, ptr[args + offsetof(TileArgs, a)]);
@@ -254,8 +255,8 @@ class TileKernel final : public WeightGenerator {
                 }
             }
         }
-        // Four products of 5-bit codes fill 16 bits: widen, and start over.
-        if (traits_.high_bits && traits_.two_chains && c % 2 == 1)
+        // Four products of 5-bit codes fill 16 bits.
+        if (traits_.widens && c == 1)
             widen();
     }
 
@@ -302,35 +303,33 @@ class TileKernel final : public WeightGenerator {
         }
     }
 
-    // Moves the 16-bit sums of chain 0 to the 32-bit sums of chain 1.
+    // Puts the 16-bit sums of half a group on the stack as 32-bit ones, and starts over. (Registers for them
+    // would halve the lanes of a pass, and with that the use of a broadcast.)
     void widen() {
         drain(0);
         for (int lane = 0; lane < lanes(); ++lane)
             for (int t = first_token_; t < last_token_; ++t) {
-                const Xmm narrow = acc(lane, t), wide = acc(lane, t, 1);
-                if (fresh(wide)) {
-                    vpmaddwd(wide, narrow, ptr[rip + broadcast_u16(1)]);
-                    fresh_[size_t(wide.getIdx())] = false;
-                } else {
-                    vpmaddwd(narrow, narrow, ptr[rip + broadcast_u16(1)]);
-                    vpaddd(wide, wide, narrow);
-                }
+                const Xmm narrow = acc(lane, t);
+                vpmaddwd(narrow, narrow, ptr[rip + broadcast_u16(1)]);
+                vmovups(wide_sum(narrow), narrow);
                 fresh_[size_t(narrow.getIdx())] = true;
             }
     }
+    Xbyak::Address wide_sum(const Xmm &narrow) { return ptr[rsp + (scale_stack() + 32 * narrow.getIdx())]; }
+    int scale_stack() const { return scales_on_stack() ? kKScaleBytes * panels_ : 0; }
 
     // The 32-bit dot of an output, in the register that is returned.
     Xmm dot(int lane, int t) {
         const Xmm narrow = acc(lane, t);
         if (dot_family() == DotFamily::Dot)
             return narrow;
-        if (traits_.high_bits)
-            return acc(lane, t, 1);
         vpmaddwd(narrow, narrow, ptr[rip + broadcast_u16(traits_.table ? 16 : 1)]);
         if (traits_.table) {
             vpmaddwd(acc(lane, t, 1), acc(lane, t, 1), ptr[rip + broadcast_u16(1)]);
             vpaddd(narrow, narrow, acc(lane, t, 1));
         }
+        if (traits_.widens)
+            vpaddd(narrow, narrow, wide_sum(narrow));
         return narrow;
     }
 

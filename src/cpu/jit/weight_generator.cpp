@@ -14,10 +14,12 @@ constexpr uint8_t kResidual[16] = {12, 19, 24, 26, 26, 24, 21, 17, 12, 8, 4, 1, 
 CodeTraits code_traits(const PanelLayout &layout, nybl_isa isa) noexcept {
     const bool table = layout.format == NYBL_IQ4_NL;
     const bool high = layout.high_bytes != 0;
+    const bool madd = dot_family(isa) == DotFamily::Madd;
     return {.high_bits = high,
             .offset8 = layout.format == NYBL_Q4_0,
             .table = table,
-            .two_chains = dot_family(isa) == DotFamily::Madd && (table || high)};
+            .two_chains = madd && table,
+            .widens = madd && high};
 }
 
 int byte_group_bytes(const PanelLayout &layout, nybl_isa isa) noexcept {

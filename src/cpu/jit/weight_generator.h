@@ -8,10 +8,12 @@ namespace nybl::cpu::jit {
 
 // What the integer part of a format needs beyond sum(code * q) on an instruction set.
 struct CodeTraits {
-    bool high_bits;  // 5-bit codes: the fifth bit lies apart
-    bool offset8;    // the code is the nibble - 8: the accumulator starts at init0
-    bool table;      // the code is a table entry (IQ4_NL)
-    bool two_chains; // vpmaddubsw needs two 16-bit accumulators per output
+    bool high_bits; // 5-bit codes: the fifth bit lies apart
+    bool offset8;   // the code is the nibble - 8: the accumulator starts at init0
+    bool table;     // the code is a table entry (IQ4_NL)
+    bool
+        two_chains; // vpmaddubsw needs two 16-bit accumulators per output: one for nibbles, one for residuals
+    bool widens;    // 16-bit accumulators of vpmaddubsw are full after half a group
 };
 CodeTraits code_traits(const PanelLayout &layout, nybl_isa isa) noexcept;
 
