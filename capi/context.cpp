@@ -159,17 +159,30 @@ nybl_status create(const nybl_context_desc *given, nybl_context **ctx) {
     return NYBL_OK;
 }
 
+void log_message(const nybl_context &ctx, int level, const char *message) {
+    try {
+        ctx.log(ctx.log_user, level, message);
+    } catch (...) { // a log that fails is no reason to fail
+    }
+}
+
 // Called once the context is whole, so that a hook that throws finds nothing half done.
 void announce(const nybl_context &ctx) {
     if (!ctx.log)
         return;
-    char message[192];
+    char message[256];
     std::snprintf(message, sizeof message, "context: instruction set %s, %u threads%s%s",
                   cpu::isa_name(ctx.isa), ctx.pool.n_threads(), ctx.device ? ", GPU " : "",
                   ctx.device ? gpu::traits_of(*ctx.device).name : "");
-    try {
-        ctx.log(ctx.log_user, 0, message);
-    } catch (...) { // a log that fails is no reason to fail
+    log_message(ctx, 0, message);
+    if (ctx.tuning.refusal[0] != '\0') {
+        std::snprintf(message, sizeof message, "the file that NYBL_TUNING names is ignored: %s",
+                      ctx.tuning.refusal);
+        log_message(ctx, 1, message);
+    } else if (ctx.tuning.from_file > 0) {
+        std::snprintf(message, sizeof message, "the file that NYBL_TUNING names gives %u dispatch settings",
+                      ctx.tuning.from_file);
+        log_message(ctx, 0, message);
     }
 }
 

@@ -8,6 +8,7 @@
 #include "base/fork.h"
 #include "base/memory.h"
 #include "cpu/threads.h"
+#include "dispatch/tuning.h"
 #include "gpu/gpu.h"
 
 namespace nybl::capi {
@@ -44,6 +45,7 @@ struct nybl_context {
     nybl::cpu::Pool pool;
     nybl::capi::ScratchList scratch;
     const nybl_isa isa;
+    const nybl::dispatch::Tuning &tuning = nybl::dispatch::host_tuning();
     nybl::gpu::Device *device = nullptr; // of a GPU context
     void (*const log)(void *user, int level, const char *message);
     void *const log_user;

@@ -53,6 +53,7 @@ dispatch::Shape describe_shape(const nybl_weights &w, size_t m, nybl_compute com
     shape.n_experts = w.n_experts;
     shape.isa = w.ctx->isa;
     shape.threads = w.ctx->pool.n_threads();
+    shape.tuning = &w.ctx->tuning;
     return shape;
 }
 

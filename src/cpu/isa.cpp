@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -138,6 +139,28 @@ CpuRegisters read_cpu_registers() noexcept {
     }
 #endif
     return r;
+}
+
+CpuModel cpu_model() noexcept {
+    char name[49] = {};
+    uint32_t signature = 0;
+#ifdef NYBL_X86_64
+    constexpr uint32_t kExtended = 0x80000000, kFirst = 0x80000002, kLast = 0x80000004;
+    for (uint32_t leaf = kFirst; leaf <= kLast && cpuid(kExtended, 0).eax >= kLast; ++leaf) {
+        const Leaf part = cpuid(leaf, 0);
+        std::memcpy(name + 16 * (leaf - kFirst), &part, 16);
+    }
+    signature = cpuid(1, 0).eax;
+#endif
+    // Some names are padded in front, some behind.
+    const char *begin = name + std::strspn(name, " ");
+    size_t length = std::strlen(begin);
+    while (length > 0 && begin[length - 1] == ' ') {
+        --length;
+    }
+    CpuModel model{};
+    std::snprintf(model.text, sizeof model.text, "%.*s, %x", static_cast<int>(length), begin, signature);
+    return model;
 }
 
 bool isa_available(const CpuRegisters &r, nybl_isa isa) noexcept {

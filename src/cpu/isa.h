@@ -24,6 +24,13 @@ nybl_isa detect_isa(const CpuRegisters &registers, nybl_isa cap = NYBL_ISA_BEST)
 // Whether they allow this one: AVX-512 machines may lack AVX-VNNI.
 bool isa_available(const CpuRegisters &registers, nybl_isa isa) noexcept;
 
+// The processor's own name and its signature, since virtual machines like to say "Processor" only: "AMD EPYC
+// 7763 64-Core Processor, a00f11".
+struct CpuModel {
+    char text[64];
+};
+CpuModel cpu_model() noexcept;
+
 // The name in text ("avx2"), and back; NYBL_ISA_BEST for NULL, "" or an unknown name.
 const char *isa_name(nybl_isa isa) noexcept;
 nybl_isa isa_from_name(const char *name) noexcept;

@@ -1,8 +1,10 @@
-// The dispatch table and the rules around it.
+// The rules of dispatch; the numbers that they compare with are in tuning.cpp.
 #include "dispatch/choose.h"
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
+#include <string_view>
 
 #include "cpu/isa.h"
 #include "cpu/jit/f32_kernel.h"
@@ -12,49 +14,28 @@
 namespace nybl::dispatch {
 namespace {
 
-// How an instruction set is used. One line per set, best last; re-measured by hand until `tune` exists.
-struct KernelSet {
-    nybl_isa isa;
-    nybl_isa stream_isa;    // whose kernels read packed panels: AMX has none of its own
-    uint32_t stream_max_m;  // above this many tokens, unpacking a panel once for all of them pays
-    uint32_t stream_tokens; // tokens per tile, at most
-    uint32_t tiled_tokens;
-    uint32_t tiled_panels;
-};
-constexpr KernelSet kKernelSets[] = {
-    {NYBL_ISA_AVX2, NYBL_ISA_AVX2, 28, 16, 4, 1},
-    {NYBL_ISA_AVX_VNNI, NYBL_ISA_AVX_VNNI, 48, 16, 6, 1},
-    {NYBL_ISA_AVX512_VNNI, NYBL_ISA_AVX512_VNNI, 48, 16, 12, 2},
-    {NYBL_ISA_AMX, NYBL_ISA_AVX512_VNNI, 48, 16, 16, 1},
-};
-
-const KernelSet *best_set(nybl_isa isa) noexcept {
-    const KernelSet *best = nullptr;
-    for (const KernelSet &set : kKernelSets)
-        if (set.isa <= isa)
-            best = &set;
-    return best;
+constexpr size_t divide_up(size_t a, size_t b) noexcept {
+    return a / b + (a % b != 0); // any m may be asked about
 }
 
 // Tokens per tile so that m tokens make equal tiles: 17 over at most 16 are 9 and 8, not 16 and 1.
 uint32_t even_tiles(size_t m, uint32_t most) noexcept {
-    const size_t tiles = (m + most - 1) / most;
-    return static_cast<uint32_t>((m + tiles - 1) / tiles);
+    return static_cast<uint32_t>(divide_up(m, divide_up(m, most)));
 }
 
 struct Rule {
     cpu::KernelChoice kernel;
     const char *op;
     const char *reason;
+    const KernelSet *threshold = nullptr; // whose stream_max_m decided, if one did
 };
 
-// The layout of the activations, mr, depends on the instruction set and m alone: the products of a job share
-// it, whatever their formats and kernels.
-Rule apply_rules(const Shape &shape) noexcept {
+// The layout of the activations, mr, depends on the instruction set, m and the tuning alone: the products of
+// a job share it, whatever their formats and kernels.
+Rule apply_rules(const Shape &shape, size_t m) noexcept {
     cpu::KernelChoice kernel;
-    const KernelSet *set = best_set(shape.isa);
+    const KernelSet *set = shape.tuning->find(shape.isa);
     const cpu::PanelLayout *layout = cpu::find_panel_layout(shape.format);
-    const size_t m = std::max<size_t>(shape.m, 1);
     if (shape.compute == NYBL_COMPUTE_F32) {
         kernel.strategy = cpu::Strategy::F32;
         if (!set || !layout)
@@ -75,19 +56,44 @@ Rule apply_rules(const Shape &shape) noexcept {
         return {kernel, "reference", "no generated kernel for this format"};
     kernel.strategy = stream ? cpu::Strategy::Stream : cpu::Strategy::Tiled;
     kernel.isa = stream ? set->stream_isa : set->isa;
-    kernel.nr = static_cast<uint32_t>(
-        cpu::kPanelRows * (stream ? cpu::jit::stream_panels(kernel.isa, kernel.mr) : set->tiled_panels));
+    kernel.nr =
+        static_cast<uint32_t>(cpu::kPanelRows * (stream ? cpu::jit::stream_panels(kernel.isa, kernel.mr)
+                                                        : size_t(set->tiled_panels)));
     if (shape.n_experts > 1)
         return {kernel, "moe",
-                stream ? "experts, few tokens: weights are read once, all experts in one range"
-                       : "experts: those with many tokens unpack each panel once and reuse it"};
+                stream ? "weights are read once, all experts in one range"
+                       : "experts with that many unpack each panel once and reuse it",
+                set};
     if (shape.storage == NYBL_STORAGE_ORIGINAL)
-        return stream
-                   ? Rule{kernel, "decode_original", "few tokens: original rows are gathered piece by piece"}
-                   : Rule{kernel, "prefill_original",
-                          "many tokens: original rows are gathered into panels, which are reused"};
-    return stream ? Rule{kernel, "decode", "few tokens: weights are read once and unpacked in registers"}
-                  : Rule{kernel, "prefill", "many tokens: each panel is unpacked once and reused"};
+        return stream ? Rule{kernel, "decode_original", "original rows are read once, where they lie", set}
+                      : Rule{kernel, "prefill_original",
+                             "original rows are gathered into panels, which are reused", set};
+    return stream ? Rule{kernel, "decode", "weights are read once and unpacked in registers", set}
+                  : Rule{kernel, "prefill", "each panel is unpacked once and reused", set};
+}
+
+// "M = 12 <= 16 (table): weights are read once ...". What does not fit is left out: a refusal's end, at
+// worst, which the context's log has in full.
+void explain(const Shape &shape, size_t m, const Rule &rule, char *reason, size_t size) noexcept {
+    size_t used = 0;
+    const auto add = [&](std::string_view text) {
+        const size_t length = std::min(text.size(), size - 1 - used);
+        std::memcpy(reason + used, text.data(), length);
+        used += length;
+        reason[used] = '\0';
+    };
+    if (const KernelSet *set = rule.threshold) {
+        char compared[64];
+        std::snprintf(compared, sizeof compared, "M = %zu %s %u (%s): ", m,
+                      m <= set->stream_max_m ? "<=" : ">", set->stream_max_m.value,
+                      set->stream_max_m.source());
+        add(compared);
+    }
+    add(rule.reason);
+    if (shape.tuning->refusal[0] != '\0') {
+        add("; NYBL_TUNING is ignored: ");
+        add(shape.tuning->refusal);
+    }
 }
 
 void lower_case(char *text) noexcept {
@@ -99,7 +105,8 @@ void lower_case(char *text) noexcept {
 } // namespace
 
 Choice choose(const Shape &shape) noexcept {
-    const Rule rule = apply_rules(shape);
+    const size_t m = std::max<size_t>(shape.m, 1);
+    const Rule rule = apply_rules(shape, m);
     const quant::Format *format = quant::find_format(shape.format);
     Choice choice;
     choice.kernel = rule.kernel;
@@ -107,7 +114,7 @@ Choice choose(const Shape &shape) noexcept {
                   format ? format->name : "unknown", rule.kernel.nr, rule.kernel.mr,
                   cpu::isa_name(rule.kernel.isa));
     lower_case(choice.name);
-    std::snprintf(choice.reason, sizeof choice.reason, "%s", rule.reason);
+    explain(shape, m, rule, choice.reason, sizeof choice.reason);
     return choice;
 }
 

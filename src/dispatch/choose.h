@@ -1,7 +1,9 @@
-// Which kernel serves a call: a pure function of the shape and the instruction set, with its reason in words.
+// Which kernel serves a call: a pure function of the shape, the instruction set and the tuning, with its
+// reason in words.
 #pragma once
 
 #include "cpu/matmul.h"
+#include "dispatch/tuning.h"
 
 namespace nybl::dispatch {
 
@@ -13,6 +15,7 @@ struct Shape {
     size_t n_experts; // 1: a plain matrix
     nybl_isa isa;     // the effective one of the context
     size_t threads;
+    const Tuning *tuning = &kBuiltInTuning;
 };
 
 struct Choice {

@@ -16,7 +16,7 @@ using cpu::Strategy;
 // Every tile height, over as many panels as that strategy may ask for.
 std::vector<KernelChoice> kernel_choices(Strategy strategy, nybl_isa isa) {
     std::vector<KernelChoice> choices;
-    for (const uint32_t panels : {1u, 2u, 4u})
+    for (const uint32_t panels : {1u, 2u, 3u, 4u})
         for (uint32_t mr = 1; mr <= cpu::jit::kMaxTokens; ++mr)
             if (strategy == Strategy::Tiled ? isa != NYBL_ISA_AMX || panels == 1 : panels == 1)
                 choices.push_back({.strategy = strategy, .isa = isa, .mr = mr, .nr = 16 * panels});
@@ -49,7 +49,7 @@ TEST_CASE("every tile shape that dispatch can ask for is generated", "[kernels]"
                 const size_t panels = stream_panels(isa, tokens);
                 CHECK(tile_kernel(WeightForm::Packed, format, isa, panels, tokens) != nullptr);
                 CHECK(tile_kernel(WeightForm::Packed, format, isa, 1, tokens) != nullptr);
-                for (const size_t side : {1, 2, 4})
+                for (const size_t side : {1, 2, 3, 4})
                     CHECK(tile_kernel(WeightForm::Bytes, format, isa, side, tokens) != nullptr);
             }
 }

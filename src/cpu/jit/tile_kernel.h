@@ -32,7 +32,7 @@ constexpr size_t stream_panels(nybl_isa isa, size_t tokens) noexcept {
     return panels;
 }
 
-// The kernel for P = panels (1, 2 or 4) and T = tokens <= kMaxTokens, generated at the first call; NULL where
+// The kernel for P = panels (1 .. 4) and T = tokens <= kMaxTokens, generated at the first call; NULL where
 // code cannot be generated.
 TileFn tile_kernel(WeightForm form, nybl_format format, nybl_isa isa, size_t panels, size_t tokens) noexcept;
 
