@@ -24,6 +24,10 @@ struct Block {
     size_t tile_rows(size_t i) const noexcept {
         return segment_rows - i < product->kernel.mr ? segment_rows - i : product->kernel.mr;
     }
+    // Group `group` of that tile.
+    const uint8_t *tile_group(size_t i, size_t group) const noexcept {
+        return tile(i) + kActivationBytes * tile_rows(i) * group;
+    }
     ActivationRow row(size_t i) const noexcept {
         const size_t first = i / product->kernel.mr * product->kernel.mr;
         return {tile(first), tile_rows(first), i - first};

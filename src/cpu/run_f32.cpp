@@ -7,11 +7,11 @@
 #include "cpu/jit/dequantize_kernel.h"
 #include "cpu/jit/f32_kernel.h"
 #include "cpu/panel_source.h"
+#include "cpu/tile_run.h"
 
 namespace nybl::cpu {
 namespace {
 
-using jit::TileArgs;
 using jit::UnpackArgs;
 
 // Elements of K between two visits of the accumulators: so much of a panel stays in the first-level cache.
@@ -38,9 +38,9 @@ bool f32_panels(const Block &block, size_t first, size_t count) noexcept {
     auto *c = reinterpret_cast<float *>(floats + jit::f32_panels(isa) * kPanelBytes);
     PanelSource source(block, segment, block.workspace + float_workspace_bytes(product));
     const jit::UnpackFn dequantize = jit::dequantize_kernel(w.format->id, isa);
-    if (!source.usable() || !dequantize)
+    const TileRun run(block, count, c, [&](size_t tokens) { return jit::f32_kernel(isa, count, tokens); });
+    if (!source.usable() || !dequantize || !run.usable())
         return false;
-    std::memset(c, 0, sizeof(float) * kPanelRows * count * (block.row_end - block.row_begin));
     for (size_t b = 0; b < blocks; b += segment) {
         const size_t some = std::min(segment, blocks - b), k = b * w.layout->block_k;
         for (size_t p = 0; p < count; ++p) {
@@ -49,24 +49,11 @@ bool f32_panels(const Block &block, size_t first, size_t count) noexcept {
                                     .blocks = some};
             dequantize(&unpack);
         }
-        for (size_t i = block.row_begin; i < block.row_end; i += product.kernel.mr) {
-            const size_t tokens = block.tile_rows(i);
-            const TileArgs args{.w = floats,
-                                .panel_stride = kPanelBytes,
-                                .a = block.acts + f32_activation_bytes(i, w.k) +
-                                     f32_activation_bytes(tokens, k),
-                                .c = c + kPanelRows * count * (i - block.row_begin),
-                                .blocks = some * w.layout->block_k};
-            const auto kernel = jit::f32_kernel(isa, count, tokens);
-            if (!kernel)
-                return false;
-            kernel(&args);
-        }
+        run.add(floats, kPanelBytes, some * w.layout->block_k, [&](size_t i, size_t tokens) {
+            return block.acts + f32_activation_bytes(i, w.k) + f32_activation_bytes(tokens, k);
+        });
     }
-    for (size_t i = block.row_begin; i < block.row_end; i += product.kernel.mr)
-        for (size_t p = 0; p < count; ++p)
-            store_tile(block, i, first + p,
-                       c + kPanelRows * (count * (i - block.row_begin) + p * block.tile_rows(i)));
+    run.store(first, 1);
     return true;
 }
 

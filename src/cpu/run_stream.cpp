@@ -56,8 +56,8 @@ bool stream_panels(const Block &block, size_t first, size_t stride, size_t count
         return false;
     for (size_t b = 0; b < blocks; b += segment) {
         const size_t some = std::min(segment, blocks - b);
-        run.add(source.blocks(first, stride, count, b, some), source.stride(stride), b * groups_per_block,
-                some);
+        run.add(source.blocks(first, stride, count, b, some), source.stride(stride), some,
+                [&](size_t i, size_t) { return block.tile_group(i, b * groups_per_block); });
     }
     run.store(first, stride);
     return true;

@@ -68,7 +68,8 @@ bool tile_panels(const Block &block, size_t first, size_t count) noexcept {
                                   .ahead = some * w.layout->block_bytes};
             unpack(&args);
         }
-        run.add(bytes, panel_bytes, b * groups_per_block, some * groups_per_block);
+        run.add(bytes, panel_bytes, some * groups_per_block,
+                [&](size_t i, size_t) { return block.tile_group(i, b * groups_per_block); });
     }
     run.store(first, 1);
     return true;

@@ -23,13 +23,15 @@ class TileRun {
 
     bool usable() const noexcept { return whole_ && last_; }
 
-    // Adds the products of `blocks` blocks of the panels at w, which start at group `group` of K.
-    void add(const uint8_t *w, size_t panel_stride, size_t group, size_t blocks) const noexcept {
+    // Adds the products of `blocks` blocks of the panels at w; activations(i, tokens) is where those that
+    // meet them start in the tile of so many tokens at segment row i.
+    template <class Activations>
+    void add(const uint8_t *w, size_t panel_stride, size_t blocks,
+             const Activations &activations) const noexcept {
         for (size_t i = block_.row_begin; i < block_.row_end; i += mr()) {
-            const size_t tokens = block_.tile_rows(i);
             const jit::TileArgs args{.w = w,
                                      .panel_stride = panel_stride,
-                                     .a = block_.tile(i) + group * kActivationBytes * tokens,
+                                     .a = activations(i, block_.tile_rows(i)),
                                      .c = tile(i),
                                      .blocks = blocks};
             (i == last_tile() ? last_ : whole_)(&args);
