@@ -51,7 +51,11 @@ class TileKernel final : public WeightGenerator {
 
     bool scales_on_stack() const { return form_ == WeightForm::Packed && k_format(); }
     int lanes() const { return int(lanes_.size()); }
-    int chains() const { return traits_.two_chains ? 2 : 1; }
+    int chains() const { return two_chains() ? 2 : 1; }
+    // Table values too large for vpmaddubsw: nibbles and residuals in packed panels, |w| and sign masks in
+    // byte panels.
+    bool two_chains() const { return traits_.splits && form_ == WeightForm::Packed; }
+    bool masked() const { return traits_.splits && form_ == WeightForm::Bytes; }
     int group_bytes() const {
         return form_ == WeightForm::Bytes ? byte_group_bytes(layout_, key().isa) : int(layout_.group_bytes);
     }
@@ -60,11 +64,11 @@ class TileKernel final : public WeightGenerator {
     // Vectors of a pass over `lanes` and `tokens`: accumulators, the broadcast, codes, second codes.
     int accumulators(int lanes, int tokens) const { return chains() * tokens * lanes; }
     static int code_lanes(int lanes, int tokens) { return tokens > 1 ? lanes : 1; }
-    // Held over the tokens by a second chain, else passed through while a code is put together.
+    // Held over the tokens by a second chain or masks, else passed through while a code is put together.
     int second_codes(int lanes, int tokens) const {
-        if (traits_.table && traits_.two_chains)
+        if (two_chains() || masked())
             return code_lanes(lanes, tokens);
-        return traits_.table || traits_.high_bits ? 1 : 0;
+        return form_ == WeightForm::Packed && (traits_.table || traits_.high_bits) ? 1 : 0;
     }
     int fixed_registers(int lanes, int tokens) const {
         return accumulators(lanes, tokens) + 1 + code_lanes(lanes, tokens) + second_codes(lanes, tokens);
@@ -192,7 +196,9 @@ class TileKernel final : public WeightGenerator {
 
     // The masks of unpacking take registers of their own where that costs no pass more.
     void hold_masks() {
-        masks_ = 0;
+        masks_ = masked() ? 1 : 0;
+        if (masked())
+            vmovups(ones(), ptr[rip + broadcast_u16(1)]);
         if (form_ == WeightForm::Bytes)
             return;
         for (const int wanted : {1, 2})
@@ -204,6 +210,8 @@ class TileKernel final : public WeightGenerator {
             hold_bit4_mask(vec(registers() - 2));
     }
 
+    Xmm ones() { return vec(registers() - 1); } // of masked()
+
     void pass(int codes, int first_half, int last_half, int first_token, int last_token) {
         lanes_.clear();
         for (int p = 0; p < panels_; ++p)
@@ -211,7 +219,7 @@ class TileKernel final : public WeightGenerator {
                 lanes_.push_back({p, h});
         first_token_ = first_token;
         last_token_ = last_token;
-        start_accumulators();
+        start_accumulators(codes);
         for (int c = 0; c < kChunks / 2; ++c)
             chunk(codes, c);
         drain(0);
@@ -219,19 +227,25 @@ class TileKernel final : public WeightGenerator {
             tail(lane, codes);
     }
 
-    void start_accumulators() {
+    void start_accumulators(int codes) {
         fresh_.assign(size_t(accumulators(lanes(), pass_tokens())), true);
         free_ = fixed_registers(lanes(), pass_tokens());
-        const bool madd_table = traits_.table && traits_.two_chains;
         for (int lane = 0; lane < lanes(); ++lane)
             for (int t = first_token_; t < last_token_; ++t) {
-                if (traits_.offset8 || madd_table)
+                if (traits_.offset8 || two_chains())
                     start(acc(lane, t), field(2, t));
-                if (traits_.table)
+                if (traits_.table && !masked())
                     start(acc(lane, t, chains() - 1), field(3, t));
+                if (masked())
+                    start_masked(lane, t, codes);
                 if (dot_family() == DotFamily::Dot && fresh(acc(lane, t)))
                     zero(acc(lane, t));
             }
+    }
+    void start_masked(int lane, int t, int codes) {
+        const Lane &at = lanes_[size_t(lane)];
+        vmovups(acc(lane, t), ptr[weights(at, codes + kStartOffset + 32 * at.half)]);
+        fresh_[size_t(acc(lane, t).getIdx())] = false;
     }
     void start(const Xmm &accumulator, int offset) {
         vpbroadcastd(accumulator, ptr[rdx + offset]);
@@ -267,8 +281,8 @@ class TileKernel final : public WeightGenerator {
         if (form_ == WeightForm::Bytes) {
             const int offset = codes + kChunkBytes * (c + (high ? kChunks / 2 : 0)) + 32 * at.half;
             vmovups(raw(lane), ptr[weights(at, offset)]);
-            if (traits_.table && traits_.two_chains)
-                vmovups(code(lane), ptr[weights(at, offset + kByteCodes)]);
+            if (masked())
+                vmovups(code(lane), ptr[weights(at, offset + kMaskOffset)]);
             return;
         }
         unpack_codes(raw(lane), code(lane), weights(at, codes), at.half, c, high);
@@ -279,9 +293,21 @@ class TileKernel final : public WeightGenerator {
             vpdpbusd(acc(lane, t), raw(lane), broadcast());
             return;
         }
+        if (masked())
+            return multiply_masked(lane, t);
         multiply_add(acc(lane, t), raw(lane));
-        if (traits_.table)
+        if (two_chains())
             multiply_add(acc(lane, t, 1), code(lane));
+    }
+
+    // |w| times the activations with their signs turned under the masks: one product fills 16 bits.
+    void multiply_masked(int lane, int t) {
+        drain(size_t(registers() - masks_ - free_) - 1);
+        const Xmm product = temporary();
+        vpxor(product, broadcast(), code(lane));
+        vpmaddubsw(product, raw(lane), product);
+        vpmaddwd(product, product, ones());
+        pending_.push_back({acc(lane, t), product});
     }
 
     void multiply_add(const Xmm &accumulator, const Xmm &codes) {
@@ -298,7 +324,11 @@ class TileKernel final : public WeightGenerator {
     // Adds waiting products, oldest first, until `keep` are left.
     void drain(size_t keep) {
         while (pending_.size() > keep) {
-            vpaddw(pending_.front().acc, pending_.front().acc, pending_.front().product);
+            const Pending &oldest = pending_.front();
+            if (masked())
+                vpaddd(oldest.acc, oldest.acc, oldest.product);
+            else
+                vpaddw(oldest.acc, oldest.acc, oldest.product);
             pending_.erase(pending_.begin());
         }
     }
@@ -321,10 +351,10 @@ class TileKernel final : public WeightGenerator {
     // The 32-bit dot of an output, in the register that is returned.
     Xmm dot(int lane, int t) {
         const Xmm narrow = acc(lane, t);
-        if (dot_family() == DotFamily::Dot)
+        if (dot_family() == DotFamily::Dot || masked())
             return narrow;
-        vpmaddwd(narrow, narrow, ptr[rip + broadcast_u16(traits_.table ? 16 : 1)]);
-        if (traits_.table) {
+        vpmaddwd(narrow, narrow, ptr[rip + broadcast_u16(two_chains() ? 16 : 1)]);
+        if (two_chains()) {
             vpmaddwd(acc(lane, t, 1), acc(lane, t, 1), ptr[rip + broadcast_u16(1)]);
             vpaddd(narrow, narrow, acc(lane, t, 1));
         }

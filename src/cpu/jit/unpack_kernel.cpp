@@ -7,10 +7,12 @@ namespace {
 // Register map
 //   rdi args   rsi src   rdx dst   r10 blocks left   r8 bytes to fetch ahead
 //   [rsp] scales of a super-block
-//   vectors 0 .. 4 scales; 0, 1 and 2, 3 codes in turn; the last two masks
+//   vectors 0 .. 4 scales; 0, 1 and 2, 3 codes in turn, 4 .. 6 for signs;
+//   the last two masks
 class UnpackKernel final : public WeightGenerator {
   public:
-    explicit UnpackKernel(const KernelKey &key) : WeightGenerator(key) {}
+    explicit UnpackKernel(const KernelKey &key)
+        : WeightGenerator(key, unpacked_codes(*find_panel_layout(key.format), key.isa)) {}
 
   private:
     void emit() override {
@@ -53,7 +55,15 @@ class UnpackKernel final : public WeightGenerator {
             vmovups(ptr[rdx + (to + 64 + 32 * half)], z);
     }
 
+    static Codes unpacked_codes(const PanelLayout &layout, nybl_isa isa) {
+        const bool is_signed = isa == NYBL_ISA_AMX || code_traits(layout, isa).splits;
+        return is_signed ? Codes::Signed : Codes::Unsigned;
+    }
+
     void codes(int from, int to) {
+        if (traits_.splits)
+            for (int half = 0; half < halves(); ++half)
+                zero(start(half));
         int turn = 0;
         for (int c = 0; c < kChunks / 2; ++c)
             for (const bool high : {false, true})
@@ -61,11 +71,28 @@ class UnpackKernel final : public WeightGenerator {
                     const Xbyak::Xmm first = vec(turn), second = vec(turn + 1);
                     const int offset = to + kChunkBytes * (c + (high ? kChunks / 2 : 0)) + 32 * half;
                     unpack_codes(first, second, rsi + from, half, c, high);
+                    if (traits_.splits)
+                        split(first, second, half, offset);
                     vmovups(ptr[rdx + offset], first);
-                    if (traits_.table && traits_.two_chains)
-                        vmovups(ptr[rdx + (offset + kByteCodes)], second);
                 }
+        if (traits_.splits)
+            for (int half = 0; half < halves(); ++half)
+                vmovups(ptr[rdx + (to + kStartOffset + 32 * half)], start(half));
     }
+
+    // Signed codes to magnitudes, with their masks stored and the magnitudes under masks added to start.
+    void split(const Xbyak::Xmm &code, const Xbyak::Xmm &mask, int half, int offset) {
+        const Xbyak::Xmm nothing = vec(4);
+        zero(nothing);
+        vpcmpgtb(mask, nothing, code);
+        vpabsb(code, code);
+        vmovups(ptr[rdx + (offset + kMaskOffset)], mask);
+        vpand(mask, mask, code);
+        vpmaddubsw(mask, mask, ptr[rip + broadcast_u8(1)]);
+        vpmaddwd(mask, mask, ptr[rip + broadcast_u16(1)]);
+        vpaddd(start(half), start(half), mask);
+    }
+    Xbyak::Xmm start(int half) const { return vec(5 + half); }
 };
 
 } // namespace

@@ -18,13 +18,13 @@ CodeTraits code_traits(const PanelLayout &layout, nybl_isa isa) noexcept {
     return {.high_bits = high,
             .offset8 = layout.format == NYBL_Q4_0,
             .table = table,
-            .two_chains = madd && table,
+            .splits = madd && table,
             .widens = madd && high};
 }
 
 int byte_group_bytes(const PanelLayout &layout, nybl_isa isa) noexcept {
     const CodeTraits traits = code_traits(layout, isa);
-    return byte_header_bytes(layout) + (traits.table && traits.two_chains ? 2 * kByteCodes : kByteCodes);
+    return byte_header_bytes(layout) + (traits.splits ? kStartOffset + 64 : kByteCodes);
 }
 
 WeightGenerator::WeightGenerator(const KernelKey &key, Codes codes)
@@ -41,10 +41,10 @@ void WeightGenerator::unpack_codes(const Xmm &codes, const Xmm &second, const Xb
     if (signed_codes() && traits_.offset8)
         vpsubb(codes, codes, ptr[rip + broadcast_u8(8)]);
     if (traits_.table) {
-        vmovups(second, ptr[rip + broadcast_16(signed_codes()       ? kIq4Values
-                                               : traits_.two_chains ? kResidual
-                                                                    : kIq4Plus128)]);
-        const Xmm &to = traits_.two_chains && !signed_codes() ? second : codes;
+        vmovups(second, ptr[rip + broadcast_16(signed_codes()   ? kIq4Values
+                                               : traits_.splits ? kResidual
+                                                                : kIq4Plus128)]);
+        const Xmm &to = traits_.splits && !signed_codes() ? second : codes;
         vpshufb(to, second, codes);
     }
 }

@@ -11,21 +11,23 @@ struct CodeTraits {
     bool high_bits; // 5-bit codes: the fifth bit lies apart
     bool offset8;   // the code is the nibble - 8: the accumulator starts at init0
     bool table;     // the code is a table entry (IQ4_NL)
-    bool
-        two_chains; // vpmaddubsw needs two 16-bit accumulators per output: one for nibbles, one for residuals
-    bool widens;    // 16-bit accumulators of vpmaddubsw are full after half a group
+    bool splits; // table values are too large for vpmaddubsw: packed codes split into two chains of products
+    bool widens; // 16-bit accumulators of vpmaddubsw are full after half a group
 };
 CodeTraits code_traits(const PanelLayout &layout, nybl_isa isa) noexcept;
 
 // A byte panel holds, per group of 32 elements: f32 scale[16]; f32 min[16] where the format has one; then 8
 // chunks [16 rows][4] of codes as unsigned bytes, chunk c for elements 4c .. 4c+3. IQ4_NL codes are stored as
-// w + 128; where that overflows vpmaddubsw (AVX2), as nibbles followed by 8 more chunks of r + 11, w =
-// 16*nibble - 128 + r.
+// w + 128. Where that overflows vpmaddubsw (AVX2): |w|, then 8 more chunks of masks that are 255 where w < 0,
+// then i32 start[16]. With q ^ mask = -q-1 under a mask, sum(|w| * (q ^ mask)) + start = sum(w * q), start
+// being the sum of |w| under masks.
 constexpr int kChunkBytes = 64, kChunks = 8;
 constexpr int kByteCodes = kChunks * kChunkBytes;
 constexpr int byte_header_bytes(const PanelLayout &layout) noexcept {
     return layout.min_offset ? 128 : 64;
 }
+// Of AVX2 table panels, from the first code.
+constexpr int kMaskOffset = kByteCodes, kStartOffset = 2 * kByteCodes;
 int byte_group_bytes(const PanelLayout &layout, nybl_isa isa) noexcept;
 
 class WeightGenerator : public VectorGenerator {
@@ -40,7 +42,7 @@ class WeightGenerator : public VectorGenerator {
     bool signed_codes() const { return codes_ == Codes::Signed; }
 
     // The codes of rows `half` of chunk c (its low or high nibbles) of the packed group at `group`: in
-    // `codes`, and for two chains of an unsigned table the second operand in `second`. `second` is destroyed
+    // `codes`, and for an unsigned table that splits the second operand in `second`. `second` is destroyed
     // where the format has high bits or a table.
     void unpack_codes(const Xbyak::Xmm &codes, const Xbyak::Xmm &second, const Xbyak::RegExp &group, int half,
                       int c, bool high);
