@@ -166,7 +166,7 @@ constexpr uint64_t kLargestBatch = 65;
 // and one of a prefill. brief: a few.
 std::vector<uint64_t> batch_sizes(nybl_storage storage, bool brief) {
     if (brief)
-        return {1, 4, 7, 40};
+        return {1, 4, 7, kLargestBatch};
     const uint64_t every = storage == NYBL_STORAGE_PACKED ? 25 : 8;
     std::vector<uint64_t> sizes;
     for (uint64_t m = 1; m <= every; ++m)
@@ -174,7 +174,7 @@ std::vector<uint64_t> batch_sizes(nybl_storage storage, bool brief) {
     if (storage == NYBL_STORAGE_PACKED)
         sizes.insert(sizes.end(), {33, 48, kLargestBatch});
     else
-        sizes.insert(sizes.end(), {16, 33});
+        sizes.insert(sizes.end(), {16, 33, kLargestBatch});
     return sizes;
 }
 
