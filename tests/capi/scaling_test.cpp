@@ -10,7 +10,7 @@ namespace {
 
 using namespace capi_test;
 
-constexpr size_t kK = 1024;
+constexpr size_t kMaxM = 64;
 constexpr int kTries = 8;
 
 double thread_seconds() {
@@ -21,8 +21,9 @@ double thread_seconds() {
 
 class Timer {
   public:
-    Timer(nybl_format format, size_t n)
-        : w_(random_blocks(format, n, kK, 1)), weights_(ctx_, describe(format, n, kK, w_.data())), n_(n) {}
+    Timer(nybl_format format, size_t n, size_t k)
+        : w_(random_blocks(format, n, k, 1)), weights_(ctx_, describe(format, n, k, w_.data())), n_(n),
+          x_(random_floats(kMaxM * k, 2)) {}
 
     double seconds(size_t m) const {
         const nybl_matmul_args args = f32_args(m, x_.data(), const_cast<float *>(y_.data()));
@@ -41,8 +42,8 @@ class Timer {
     std::vector<uint8_t> w_;
     nybl::Weights weights_;
     size_t n_;
-    std::vector<float> x_ = random_floats(64 * kK, 2);
-    std::vector<float> y_ = std::vector<float>(64 * n_);
+    std::vector<float> x_;
+    std::vector<float> y_ = std::vector<float>(kMaxM * n_);
 };
 
 template <class Holds>
@@ -55,7 +56,7 @@ bool eventually(const Holds &holds) {
 
 TEST_CASE("C20: no cliff from M to M + 1") {
     for (const nybl_format format : {NYBL_Q4_1, NYBL_Q4_K, NYBL_IQ4_NL}) {
-        const Timer timer(format, 1024);
+        const Timer timer(format, 1024, 1024);
         for (size_t m = 1; m <= 33; ++m) {
             INFO(format_name(format) << " M " << m);
             CHECK(eventually(
@@ -65,9 +66,9 @@ TEST_CASE("C20: no cliff from M to M + 1") {
 }
 
 TEST_CASE("C20: no cliff at odd N") {
-    const Timer even(NYBL_Q4_K, 1024);
-    for (const size_t n : {1025, 1008, 192}) {
-        const Timer odd(NYBL_Q4_K, n);
+    const Timer even(NYBL_Q4_K, 4096, 4096);
+    for (const size_t n : {4097, 4032, 192}) {
+        const Timer odd(NYBL_Q4_K, n, 4096);
         for (const size_t m : {1, 4, 16}) {
             INFO("N " << n << " M " << m);
             CHECK(eventually(
