@@ -28,3 +28,11 @@ because() {
 }
 
 finish() { exit $((failures > 0)); }
+
+# prints PATTERN COMMAND...: a line of the command's output matches. Not by a pipe: grep -q ends at the first match, and
+# pipefail would take the writer's broken pipe for a failure.
+prints() {
+    local pattern=$1
+    shift
+    grep -q "$pattern" <<<"$("$@")"
+}

@@ -24,7 +24,7 @@ c_only() { consumer c_only "-DCMAKE_PREFIX_PATH=$prefix"; }
 runs() {
     "$1" || return 1
     local linked=static
-    ldd "$1" | grep -q libnybl && linked=shared
+    prints libnybl ldd "$1" && linked=shared
     [[ $linked == "$2" ]] || because "$1 is linked $linked, not $2"
 }
 

@@ -32,13 +32,13 @@ header_and_library_agree() {
     diff "$scratch/declared" "$scratch/exported" || because "declared (<) and exported (>) functions differ"
 }
 
-soname() { readelf -d "$library" | grep -q 'SONAME.*\[libnybl\.so\.[0-9]*\]'; }
+soname() { prints 'SONAME.*\[libnybl\.so\.[0-9]*\]' readelf -d "$library"; }
 
 no_executable_stack() {
-    readelf -lW "$library" | grep -q 'GNU_STACK.*RW ' || because "the stack is not plain read-write"
+    prints 'GNU_STACK.*RW ' readelf -lW "$library" || because "the stack is not plain read-write"
 }
 
-bound_at_load() { readelf -d "$library" | grep -q 'FLAGS.*NOW' || because "not linked with -z now"; }
+bound_at_load() { prints 'FLAGS.*NOW' readelf -d "$library" || because "not linked with -z now"; }
 
 header_compiles() {
     printf '#include <nybl/nybl.h>\nint main(void) { return 0; }\n' >"$scratch/user.c"
