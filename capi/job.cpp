@@ -33,6 +33,7 @@ nybl_status check_compute(nybl_compute compute) noexcept {
     switch (compute) {
     case NYBL_COMPUTE_DEFAULT:
     case NYBL_COMPUTE_F32:
+    case NYBL_COMPUTE_INT8:
         return NYBL_OK;
     case NYBL_COMPUTE_BF16:
         return fail(NYBL_UNSUPPORTED,

@@ -176,7 +176,7 @@ bool multi_on_gpu(uint32_t count, const nybl_weights *const *w, const nybl_matmu
         if (call.work == Work::Nothing)
             continue;
         products[used] = call.product;
-        if (!describe_on_gpu(call, products + used, on_gpu + used))
+        if (call.compute != first.compute || !describe_on_gpu(call, products + used, on_gpu + used))
             return false;
         ++used;
     }

@@ -2,7 +2,7 @@
 set(text "// Made by cmake/EmbedText.cmake.\n#include \"${HEADER}\"\n\nnamespace ${NAMESPACE} {\n")
 math(EXPR last "${CMAKE_ARGC} - 1")
 foreach(i RANGE ${last})
-    if(CMAKE_ARGV${i} MATCHES "^(k[A-Za-z]+)=(.+)$")
+    if(CMAKE_ARGV${i} MATCHES "^(k[A-Za-z0-9]+)=(.+)$")
         set(name ${CMAKE_MATCH_1})
         file(READ "${CMAKE_MATCH_2}" content)
         string(APPEND text "\nextern const char ${name}[] = R\"embedded(${content})embedded\";\n")

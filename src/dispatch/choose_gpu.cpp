@@ -10,7 +10,7 @@
 namespace nybl::dispatch {
 namespace {
 
-constexpr size_t kGemvMaxM = 8;
+constexpr uint32_t kGemvMaxM = 8;
 
 // Tokens per work-item of the prefill kernel: what a device's registers hold beside the weights.
 constexpr uint32_t gemm_tokens(gpu::Variant variant) noexcept {
@@ -21,14 +21,24 @@ constexpr uint32_t gemv_tokens(size_t m) noexcept {
     return m <= 1 ? 1 : m <= 2 ? 2 : m <= 4 ? 4 : 8;
 }
 
+gpu::Activations activations(nybl_compute compute, const gpu::Traits &traits) noexcept {
+    if (compute == NYBL_COMPUTE_INT8)
+        return gpu::Activations::Int8;
+    const bool half =
+        traits.fp16 && traits.variant == gpu::Variant::Subgroup && compute == NYBL_COMPUTE_DEFAULT;
+    return half ? gpu::Activations::F16 : gpu::Activations::F32;
+}
+
 // Why the CPU runs a shape; NULL where a kernel serves it.
-const char *refusal(const Shape &shape) noexcept {
+const char *refusal(const Shape &shape, const gpu::Traits &traits) noexcept {
     if (!cpu::find_panel_layout(shape.format))
         return "cpu: no GPU kernel reads this format";
     if (shape.storage != NYBL_STORAGE_PACKED)
         return "cpu: weights in original storage are not copied to a GPU";
-    if (shape.compute != NYBL_COMPUTE_DEFAULT && shape.compute != NYBL_COMPUTE_F32)
-        return "cpu: no GPU kernel has this compute type";
+    if (shape.compute == NYBL_COMPUTE_BF16)
+        return "cpu: no GPU kernel multiplies in bf16";
+    if (shape.compute == NYBL_COMPUTE_INT8 && traits.variant == gpu::Variant::Vector)
+        return "cpu: the device is a CPU, and the CPU path multiplies int8 faster";
     if (std::max({shape.m, shape.n, shape.k, shape.n_experts}) > INT32_MAX)
         return "cpu: a size is beyond 2^31";
     return nullptr;
@@ -38,7 +48,7 @@ const char *refusal(const Shape &shape) noexcept {
 
 GpuChoice choose_gpu(const Shape &shape, const gpu::Traits &traits) noexcept {
     GpuChoice choice{};
-    if (const char *why = refusal(shape)) {
+    if (const char *why = refusal(shape, traits)) {
         std::snprintf(choice.reason, sizeof choice.reason, "%s", why);
         return choice;
     }
@@ -46,16 +56,16 @@ GpuChoice choose_gpu(const Shape &shape, const gpu::Traits &traits) noexcept {
     // Each expert sees its share of the rows.
     const size_t rows = shape.n_experts > 1 ? (shape.m + shape.n_experts - 1) / shape.n_experts : shape.m;
     const bool decode = rows <= kGemvMaxM;
-    choice.kernel = {
-        decode ? gpu::Op::Gemv : gpu::Op::Gemm, decode ? gemv_tokens(rows) : gemm_tokens(traits.variant),
-        traits.fp16 && traits.variant == gpu::Variant::Subgroup && shape.compute == NYBL_COMPUTE_DEFAULT};
+    const gpu::Activations x = activations(shape.compute, traits);
+    const uint32_t most = x == gpu::Activations::Int8 ? kGemvMaxM : gemm_tokens(traits.variant);
+    choice.kernel = {decode ? gpu::Op::Gemv : gpu::Op::Gemm, decode ? gemv_tokens(rows) : most, x};
     std::snprintf(choice.name, sizeof choice.name, "opencl:%s %s 16x%u %s", decode ? "gemv" : "gemm",
                   quant::find_format(shape.format)->name, gpu::tile_tokens(traits.variant, choice.kernel),
                   gpu::variant_name(traits.variant));
     std::snprintf(choice.reason, sizeof choice.reason, "%s; activations in %s; on %s",
                   decode ? "few tokens: weights are read once"
                          : "many tokens: weights are unpacked once per tile of them",
-                  choice.kernel.half_x ? "f16" : "f32", traits.name);
+                  gpu::activations_name(x), traits.name);
     return choice;
 }
 

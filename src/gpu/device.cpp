@@ -96,6 +96,7 @@ nybl_status read_traits(const OpenCl &cl, cl_device_id id, const Variant *overri
     if (traits.variant == Variant::Subgroup && !subgroups)
         return fail(NYBL_UNSUPPORTED_HARDWARE, "GPU: %s has no sub-groups of 16", traits.name);
     traits.fp16 = has_word(extensions, "cl_khr_fp16");
+    traits.integer_dot = major >= 3 && has_word(extensions, "cl_khr_integer_dot_product");
     traits.max_buffer_bytes = device_info<cl_ulong>(cl, id, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
     if (const char *cap = std::getenv("NYBL_OPENCL_MAX_BUFFER"))
         traits.max_buffer_bytes = std::min<size_t>(traits.max_buffer_bytes, std::strtoull(cap, nullptr, 10));

@@ -67,7 +67,7 @@ class Device {
 
   private:
     static constexpr size_t kFormats = 6, kShapes = 5;
-    static constexpr size_t kSlots = kFormats * kShapes * 2 * 2;
+    static constexpr size_t kSlots = kFormats * kShapes * 2 * 3;
     nybl_status compile(const KernelKey &key, Kernels *kernels) noexcept;
 
     Kernels kernels_[kSlots];

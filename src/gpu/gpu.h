@@ -18,7 +18,8 @@ class DeviceWeights; // panels of one weight tensor in a device's memory
 // What dispatch decides from.
 struct Traits {
     Variant variant;
-    bool fp16; // activations may be kept as f16
+    bool fp16;        // activations may be kept as f16
+    bool integer_dot; // and the kernel language to ask for it
     size_t max_buffer_bytes;
     char name[64];
 };
@@ -46,7 +47,7 @@ struct Product {
     KernelChoice kernel;
 };
 
-// Runs a job's products, whose activations are shared and prepared once; all kernels agree on half_x. Outputs
+// Runs a job's products, whose activations are shared and prepared once; all kernels agree on x. Outputs
 // change on success only.
 nybl_status run_products(Device &device, const cpu::Job &job, const Product *products, size_t count) noexcept;
 

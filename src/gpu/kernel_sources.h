@@ -3,6 +3,7 @@
 
 namespace nybl::gpu {
 
-extern const char kPanelSource[], kRowsSource[], kPrepareSource[], kGemvSource[], kGemmSource[];
+extern const char kPanelSource[], kRowsSource[], kFinishSource[], kPrepareSource[], kPrepareInt8Source[],
+    kGemvSource[], kGemvInt8Source[], kGemmSource[];
 
 } // namespace nybl::gpu

@@ -60,7 +60,7 @@ nybl_status multiply_rows(Device &device, cl_kernel kernel, const DeviceWeights 
            << (tiles.tiles ? tiles.map : unused) << static_cast<cl_uint>(rows) << (bias ? bias : unused)
            << cl_uint{bias != nullptr} << y.mem << static_cast<cl_uint>(y.type) << cl_ulong{y.offset}
            << cl_ulong{y.stride};
-    const WorkGroup group = work_group(device.traits.variant, choice.op);
+    const WorkGroup group = work_group(device.traits.variant, choice);
     const size_t local[3] = {group.lanes, group.rows, 1};
     return launch.run("a product", cpu::panel_count(weights.n) * group.lanes, group.rows, tiles.count, local,
                       events);

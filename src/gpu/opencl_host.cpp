@@ -18,12 +18,12 @@ nybl_status run_on_buffers(Device &device, const DeviceWeights &weights, const K
     if (const nybl_status status = device.find_kernels({weights.format, choice, false}, &kernels);
         status != NYBL_OK)
         return status;
-    if (const nybl_status status = device.grow_buffer(m * weights.k * (choice.half_x ? 2 : 4),
+    if (const nybl_status status = device.grow_buffer(m * groups * prepared_group(choice.x).values,
                                                       "prepared activations", &device.scratch.prepared);
         status != NYBL_OK)
         return status;
-    if (const nybl_status status =
-            device.grow_buffer(m * groups * 4, "sums of activations", &device.scratch.sums);
+    if (const nybl_status status = device.grow_buffer(m * groups * prepared_group(choice.x).sums,
+                                                      "sums of activations", &device.scratch.sums);
         status != NYBL_OK)
         return status;
     if (const nybl_status status =

@@ -71,6 +71,7 @@ class Run {
                 bias_bytes = std::max(bias_bytes, 4 * products_[i].product->w.n);
         }
         const size_t elements = job_.m * job_.k;
+        const GroupBytes prepared = prepared_group(products_[0].kernel.x);
         struct Need {
             size_t bytes;
             const char *what;
@@ -78,8 +79,8 @@ class Run {
         };
         const Need needs[] = {
             {elements * element_bytes(job_.x.type), "activations", &scratch.x},
-            {elements * (products_[0].kernel.half_x ? 2 : 4), "prepared activations", &scratch.prepared},
-            {job_.m * groups() * 4, "sums of activations", &scratch.sums},
+            {job_.m * groups() * prepared.values, "prepared activations", &scratch.prepared},
+            {job_.m * groups() * prepared.sums, "sums of activations", &scratch.sums},
             {y_bytes, "outputs", &scratch.y},
             {bias_bytes, "bias", &scratch.bias},
         };

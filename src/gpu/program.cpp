@@ -11,6 +11,7 @@ namespace {
 
 constexpr nybl_format kPanelFormats[] = {NYBL_Q4_0, NYBL_Q4_1, NYBL_Q5_1, NYBL_Q4_K, NYBL_Q5_K, NYBL_IQ4_NL};
 constexpr uint32_t kGemvTokens[] = {1, 2, 4, 8};
+constexpr size_t kActivations = 3;
 
 // Where the slot of a key is; gemm, which has one tile per device, comes after the gemv tiles.
 size_t slot_of(const KernelKey &key) noexcept {
@@ -20,7 +21,8 @@ size_t slot_of(const KernelKey &key) noexcept {
                              ? std::size(kGemvTokens)
                              : std::find(std::begin(kGemvTokens), std::end(kGemvTokens), key.kernel.tokens) -
                                    std::begin(kGemvTokens);
-    return ((format * (std::size(kGemvTokens) + 1) + shape) * 2 + key.experts) * 2 + key.kernel.half_x;
+    return ((format * (std::size(kGemvTokens) + 1) + shape) * 2 + key.experts) * kActivations +
+           static_cast<size_t>(key.kernel.x);
 }
 
 nybl_status fail_build(const Device &device, cl_program program, cl_int error) noexcept {
@@ -43,15 +45,18 @@ nybl_status Device::find_kernels(const KernelKey &key, Kernels *kernels) noexcep
 }
 
 nybl_status Device::compile(const KernelKey &key, Kernels *kernels) noexcept {
-    const bool tiled = is_tiled(traits.variant, key.kernel.op);
-    const char *sources[] = {kPanelSource, kRowsSource, kPrepareSource, tiled ? kGemmSource : kGemvSource};
+    const bool tiled = is_tiled(traits.variant, key.kernel);
+    const bool int8 = key.kernel.x == Activations::Int8;
+    const char *product = int8 ? kGemvInt8Source : tiled ? kGemmSource : kGemvSource;
+    const char *sources[] = {kPanelSource, kRowsSource, int8 ? kPrepareInt8Source : kPrepareSource,
+                             kFinishSource, product};
     cl_int error = CL_SUCCESS;
     const cl_program program =
         cl.CreateProgramWithSource(context, std::size(sources), sources, nullptr, &error);
     if (error != CL_SUCCESS)
         return fail_opencl(error, "creating a program");
     char options[512];
-    write_build_options(traits.variant, key, options, sizeof options);
+    write_build_options(traits.variant, traits.integer_dot, key, options, sizeof options);
     nybl_status status = NYBL_OK;
     Kernels made;
     if (error = cl.BuildProgram(program, 1, &id, options, nullptr, nullptr); error != CL_SUCCESS) {

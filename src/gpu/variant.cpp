@@ -18,32 +18,44 @@ const char *variant_name(Variant variant) noexcept {
     return kNames[static_cast<size_t>(variant)];
 }
 
-bool is_tiled(Variant variant, Op op) noexcept {
-    return op == Op::Gemm && variant != Variant::Subgroup;
+const char *activations_name(Activations x) noexcept {
+    constexpr const char *kNames[] = {"f32", "f16", "int8"};
+    return kNames[static_cast<size_t>(x)];
+}
+
+bool is_tiled(Variant variant, const KernelChoice &kernel) noexcept {
+    return kernel.op == Op::Gemm && variant != Variant::Subgroup && kernel.x != Activations::Int8;
+}
+
+GroupBytes prepared_group(Activations x) noexcept {
+    constexpr GroupBytes kBytes[] = {{32 * 4, 4}, {32 * 2, 4}, {32, 8}};
+    return kBytes[static_cast<size_t>(x)];
 }
 
 uint32_t tile_tokens(Variant variant, const KernelChoice &kernel) noexcept {
-    return is_tiled(variant, kernel.op) ? kTeams * kernel.tokens : kernel.tokens;
+    return is_tiled(variant, kernel) ? kTeams * kernel.tokens : kernel.tokens;
 }
 
-void write_build_options(Variant variant, const KernelKey &key, char *text, size_t size) noexcept {
+void write_build_options(Variant variant, bool integer_dot, const KernelKey &key, char *text,
+                         size_t size) noexcept {
     const cpu::PanelLayout &layout = *cpu::find_panel_layout(key.format);
     std::snprintf(text, size,
                   "-D ROWS=%d -D SUBGROUPS=%d -D TOKENS=%u -D SPLITS=%u -D X_HALF=%d -D EXPERTS=%d "
                   "-D BLOCK_BYTES=%u -D BLOCK_GROUPS=%u -D MIN_OFFSET=%u -D SCALES_OFFSET=%u "
-                  "-D QUANTS_OFFSET=%u -D GROUP_BYTES=%u -D HIGH_BYTES=%u -D CODE_BIAS=%d -D LUT=%d",
+                  "-D QUANTS_OFFSET=%u -D GROUP_BYTES=%u -D HIGH_BYTES=%u -D CODE_BIAS=%d -D LUT=%d%s",
                   variant == Variant::Vector ? 16 : 1, variant == Variant::Subgroup, key.kernel.tokens,
-                  work_group(variant, key.kernel.op).rows, key.kernel.half_x, key.experts, layout.block_bytes,
-                  layout.block_k / 32, layout.min_offset, layout.scales_offset, layout.quants_offset,
-                  layout.group_bytes, layout.high_bytes, key.format == NYBL_Q4_0 ? 8 : 0,
-                  key.format == NYBL_IQ4_NL);
+                  work_group(variant, key.kernel).rows, key.kernel.x == Activations::F16, key.experts,
+                  layout.block_bytes, layout.block_k / 32, layout.min_offset, layout.scales_offset,
+                  layout.quants_offset, layout.group_bytes, layout.high_bytes,
+                  key.format == NYBL_Q4_0 ? 8 : 0, key.format == NYBL_IQ4_NL,
+                  integer_dot && key.kernel.x == Activations::Int8 ? " -cl-std=CL3.0" : "");
 }
 
-WorkGroup work_group(Variant variant, Op op) noexcept {
+WorkGroup work_group(Variant variant, const KernelChoice &kernel) noexcept {
     const uint32_t lanes = variant == Variant::Vector ? 1 : 16;
-    if (is_tiled(variant, op))
+    if (is_tiled(variant, kernel))
         return {lanes, kTeams};
-    return {lanes, variant == Variant::Vector || op == Op::Gemm ? 1 : kSplits};
+    return {lanes, variant == Variant::Vector || kernel.op == Op::Gemm ? 1 : kSplits};
 }
 
 } // namespace nybl::gpu

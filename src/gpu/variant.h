@@ -19,14 +19,22 @@ enum class Op : uint8_t {
     Gemv, // each weight read once per call: decode
     Gemm, // weights unpacked once per tile of tokens: prefill
 };
+// How prepared activations are kept.
+enum class Activations : uint8_t {
+    F32,
+    F16,
+    Int8, // per group of 32, as the CPU quantises them: products by integer dot
+};
+const char *activations_name(Activations x) noexcept;
+
 struct KernelChoice {
     Op op;
     uint32_t tokens; // per work-item
-    bool half_x;     // activations rounded to f16, else f32
+    Activations x;
 };
 
 // Unpacks weights into local memory (gemm.cl); the other products unpack in registers (gemv.cl).
-bool is_tiled(Variant variant, Op op) noexcept;
+bool is_tiled(Variant variant, const KernelChoice &kernel) noexcept;
 
 // Tokens that one work-group serves.
 uint32_t tile_tokens(Variant variant, const KernelChoice &kernel) noexcept;
@@ -35,7 +43,14 @@ uint32_t tile_tokens(Variant variant, const KernelChoice &kernel) noexcept;
 struct WorkGroup {
     uint32_t lanes, rows;
 };
-WorkGroup work_group(Variant variant, Op op) noexcept;
+WorkGroup work_group(Variant variant, const KernelChoice &kernel) noexcept;
+
+// Bytes of a group of 32 prepared activations, and of what goes with it: its sum, or its step and their
+// product.
+struct GroupBytes {
+    size_t values, sums;
+};
+GroupBytes prepared_group(Activations x) noexcept;
 
 // What a program is compiled for, and the compiler options that say so.
 struct KernelKey {
@@ -43,6 +58,7 @@ struct KernelKey {
     KernelChoice kernel;
     bool experts;
 };
-void write_build_options(Variant variant, const KernelKey &key, char *text, size_t size) noexcept;
+void write_build_options(Variant variant, bool integer_dot, const KernelKey &key, char *text,
+                         size_t size) noexcept;
 
 } // namespace nybl::gpu

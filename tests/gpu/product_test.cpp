@@ -1,6 +1,8 @@
 // The OpenCL kernels on whatever device is there, every format and variant, against f64 arithmetic on exact
 // weights.
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <cmath>
 #include <nybl/nybl.h>
 
 #include "gpu/device_case.h"
@@ -13,6 +15,21 @@ namespace {
 constexpr double kF32Nmse = 1e-11;
 // Activations rounded to f16 once: about 2^-11 relative each, so NMSE of 2^-22 / 3.
 constexpr double kHalfNmse = 1e-6;
+// Against exact products of activations that were quantised as docs/numerics.md says: f32 sums again, and a
+// division that OpenCL allows to be off by a few ulp.
+constexpr double kInt8Nmse = 1e-9;
+
+std::vector<float> quantised(std::vector<float> x) {
+    for (size_t g = 0; g < x.size(); g += 32) {
+        float largest = 0;
+        for (size_t i = g; i < g + 32; ++i)
+            largest = std::max(largest, std::fabs(x[i]));
+        const float step = largest / 127.0f, inverse = 1.0f / step;
+        for (size_t i = g; i < g + 32; ++i)
+            x[i] = step * std::nearbyint(x[i] * inverse);
+    }
+    return x;
+}
 
 // Every tile for two formats, with and without fifth bits and super-blocks; for the others, to save
 // compiling, two.
@@ -30,13 +47,19 @@ void check_format(gpu::Device &device, const AffineBlockFormat &format, size_t n
         const auto x = random_activations(m * k, 7), bias = random_activations(n, 8);
         const float *added = m % 2 ? bias.data() : nullptr;
         const auto exact = multiply_exactly(w, m, x, added);
-        for (const auto compute : {NYBL_COMPUTE_F32, NYBL_COMPUTE_DEFAULT}) {
+        const auto exact_int8 = multiply_exactly(w, m, quantised(x), added);
+        for (const auto compute : {NYBL_COMPUTE_F32, NYBL_COMPUTE_DEFAULT, NYBL_COMPUTE_INT8}) {
+            if (compute == NYBL_COMPUTE_INT8 && gpu::traits_of(device).variant == gpu::Variant::Vector)
+                continue; // CPU devices leave it to the CPU path
             std::vector<float> y;
             const nybl_status status = multiply(device, w, uploaded, m, x, added, compute, &y);
             INFO(format.name << " m " << m << " n " << n << " k " << k << " compute " << compute << ": "
                              << nybl_last_error());
             REQUIRE(status == NYBL_OK);
-            CHECK(nmse(y, exact) < (compute == NYBL_COMPUTE_F32 ? kF32Nmse : kHalfNmse));
+            if (compute == NYBL_COMPUTE_INT8)
+                CHECK(nmse(y, exact_int8) < kInt8Nmse);
+            else
+                CHECK(nmse(y, exact) < (compute == NYBL_COMPUTE_F32 ? kF32Nmse : kHalfNmse));
         }
     }
 }

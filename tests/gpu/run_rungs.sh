@@ -17,10 +17,10 @@ ocloc() {
 
 # compiles DEVICE: the programs that the selftest lists. The compiler keeps quiet about most spills, so look into the binary.
 compiles() {
-    local device=$1 kernels=$NYBL_SOURCE_DIR/src/gpu/kernels name file options
+    local device=$1 kernels=$NYBL_SOURCE_DIR/src/gpu/kernels name prepare product options compiled=0
     cd "$scratch" || return
-    while read -r name file options; do
-        cat "$kernels"/{panel,rows,prepare}.cl "$kernels/$file" >program.cl
+    while read -r name prepare product options; do
+        cat "$kernels"/{panel,rows}.cl "$kernels/$prepare" "$kernels/finish.cl" "$kernels/$product" >program.cl
         ocloc compile -file program.cl -device "$device" -options "$options" -output program >log 2>&1 ||
             because "$name does not compile: $(tail -n 1 log)" || return
         rm -rf binary
@@ -29,7 +29,9 @@ compiles() {
         grep -q grf_count binary/.ze_info || because "$name: no register counts in the binary" || return
         ! grep -q spill_size binary/.ze_info || because "$name: $(grep -m 1 spill_size binary/.ze_info)" || return
         rm -f program_*
+        compiled=$((compiled + 1))
     done < <("$selftest" --programs)
+    ((compiled == 24)) || because "compiled $compiled programs, not 24"
 }
 
 # host_path ID...: the driver shows a device with this PCI id and memory; enqueues are no-ops, so results are not looked at.

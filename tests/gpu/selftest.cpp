@@ -88,19 +88,23 @@ bool check_device(uint32_t index, const Options &options, bool *exists) {
     return good;
 }
 
-// "NAME FILE OPTIONS" for what Intel GPUs compile: the widest tiles, where registers are short.
+// "NAME PREPARE PRODUCT OPTIONS" for what Intel GPUs compile: the widest tiles, where registers are short.
 void print_programs() {
-    constexpr gpu::Traits kIntel{gpu::Variant::Subgroup, true, 0, ""};
+    constexpr gpu::Traits kIntel{gpu::Variant::Subgroup, true, true, 0, ""};
     for (const auto &format : affine_formats())
-        for (const size_t m : {8, 64}) {
-            const auto choice = dispatch::choose_gpu(
-                {format.id, NYBL_STORAGE_PACKED, NYBL_COMPUTE_DEFAULT, m, kN, kK, 1, NYBL_ISA_SCALAR, 1},
-                kIntel);
-            char text[512];
-            gpu::write_build_options(kIntel.variant, {format.id, choice.kernel, false}, text, sizeof text);
-            std::printf("%s-%s gemv.cl %s\n", format.name,
-                        choice.kernel.op == gpu::Op::Gemv ? "gemv" : "gemm", text);
-        }
+        for (const auto compute : {NYBL_COMPUTE_DEFAULT, NYBL_COMPUTE_INT8})
+            for (const size_t m : {8, 64}) {
+                const auto choice = dispatch::choose_gpu(
+                    {format.id, NYBL_STORAGE_PACKED, compute, m, kN, kK, 1, NYBL_ISA_SCALAR, 1}, kIntel);
+                char text[512];
+                gpu::write_build_options(kIntel.variant, true, {format.id, choice.kernel, false}, text,
+                                         sizeof text);
+                const bool int8 = choice.kernel.x == gpu::Activations::Int8;
+                std::printf("%s-%s-%s %s %s %s\n", format.name,
+                            choice.kernel.op == gpu::Op::Gemv ? "gemv" : "gemm",
+                            gpu::activations_name(choice.kernel.x), int8 ? "prepare_int8.cl" : "prepare.cl",
+                            int8 ? "gemv_int8.cl" : "gemv.cl", text);
+            }
 }
 
 bool parse(int argc, char **argv, Options *options) {

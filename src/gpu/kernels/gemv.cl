@@ -91,22 +91,6 @@ kernel void gemv(global const uchar *weights, ulong panel_stride, ulong expert_s
 #endif
         }
     }
-    const uint n = panel * PANEL_ROWS + lane;
-#if SPLITS == 1
-    for (uint t = 0; t < tile.count; ++t)
-        store_outputs(acc[t], bias, has_bias, y, y_type, y_offset + y_row(map, tile.first + t) * y_stride, n,
-                      n_rows);
-#else
-    local float_r partial[SPLITS][TOKENS][LANES];
-    for (uint t = 0; t < TOKENS; ++t)
-        partial[split][t][lane] = acc[t];
-    barrier(CLK_LOCAL_MEM_FENCE);
-    for (uint t = split; t < tile.count; t += SPLITS) {
-        float_r sum = partial[0][t][lane];
-        for (uint s = 1; s < SPLITS; ++s)
-            sum += partial[s][t][lane];
-        store_outputs(sum, bias, has_bias, y, y_type, y_offset + y_row(map, tile.first + t) * y_stride, n,
-                      n_rows);
-    }
-#endif
+    local float_r partial[PARTIALS];
+    finish_tile(acc, partial, tile, map, bias, has_bias, y, y_type, y_offset, y_stride, n_rows);
 }
