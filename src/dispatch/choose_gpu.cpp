@@ -11,6 +11,7 @@ namespace nybl::dispatch {
 namespace {
 
 constexpr uint32_t kGemvMaxM = 8;
+constexpr uint32_t kInt8GemmTokens = 4; // eight spill on DG2
 
 // Tokens per work-item of the prefill kernel: what a device's registers hold beside the weights.
 constexpr uint32_t gemm_tokens(gpu::Variant variant) noexcept {
@@ -57,7 +58,7 @@ GpuChoice choose_gpu(const Shape &shape, const gpu::Traits &traits) noexcept {
     const size_t rows = shape.n_experts > 1 ? (shape.m + shape.n_experts - 1) / shape.n_experts : shape.m;
     const bool decode = rows <= kGemvMaxM;
     const gpu::Activations x = activations(shape.compute, traits);
-    const uint32_t most = x == gpu::Activations::Int8 ? kGemvMaxM : gemm_tokens(traits.variant);
+    const uint32_t most = x == gpu::Activations::Int8 ? kInt8GemmTokens : gemm_tokens(traits.variant);
     choice.kernel = {decode ? gpu::Op::Gemv : gpu::Op::Gemm, decode ? gemv_tokens(rows) : most, x};
     std::snprintf(choice.name, sizeof choice.name, "opencl:%s %s 16x%u %s", decode ? "gemv" : "gemm",
                   quant::find_format(shape.format)->name, gpu::tile_tokens(traits.variant, choice.kernel),

@@ -18,7 +18,7 @@ ocloc() {
 # compiles DEVICE: the programs that the selftest lists. The compiler keeps quiet about most spills, so look into the binary.
 compiles() {
     local device=$1 kernels=$NYBL_SOURCE_DIR/src/gpu/kernels name prepare product options compiled=0
-    cd "$scratch" || return
+    cd "$scratch" && rm -f program_* || return
     while read -r name prepare product options; do
         cat "$kernels"/{panel,rows}.cl "$kernels/$prepare" "$kernels/finish.cl" "$kernels/$product" >program.cl
         ocloc compile -file program.cl -device "$device" -options "$options" -output program >log 2>&1 ||
