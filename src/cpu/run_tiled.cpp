@@ -14,10 +14,11 @@ namespace {
 using jit::UnpackArgs;
 using jit::WeightForm;
 
-// Groups of K between two visits of the accumulators: the byte panels of so many stay in the first-level
-// cache. AMX visits less often, since it sets its tiles up for every call.
+// Groups of K between two visits of the accumulators. The byte panels of so many stay in the first-level
+// cache: one panel with ymm, two or three with zmm. AMX visits less often, since it sets its tiles up for
+// every call.
 constexpr size_t segment_groups(nybl_isa isa) noexcept {
-    return isa == NYBL_ISA_AMX ? 64 : 32;
+    return isa == NYBL_ISA_AMX ? 64 : isa == NYBL_ISA_AVX512_VNNI ? 16 : 32;
 }
 // Rows of activations that stay in the second-level cache while the panels pass by.
 constexpr size_t kBlockRows = 128;
