@@ -65,7 +65,7 @@ mirror=${NYBL_DEBIAN_MIRROR:-}
 if [ -z "$mirror" ] && grep -qx ID=debian /etc/os-release; then
     mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v security | head -1)
 fi
-mirror=${mirror:-http://deb.debian.org/debian}
+[ -n "$mirror" ] || stop "apt names no Debian package source here: set NYBL_DEBIAN_MIRROR to the address of one"
 
 rm -rf "$cache"/making.* # of a set-up that was killed: the lock is held
 tmp=$(mktemp -d "$cache/making.XXXXXX") # in the cache folder, so that the last step is one rename

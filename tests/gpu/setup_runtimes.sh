@@ -18,11 +18,13 @@ fi
 # point at private ones: the machine's sources and packages stay as they are.
 if [[ ! -f $home/fake_i915.so ]]; then
     mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v security | head -n 1)
+    mirror=${NYBL_DEBIAN_MIRROR:-$mirror}
+    [[ -n $mirror ]] || { echo "apt names no package source here: set NYBL_DEBIAN_MIRROR" >&2; exit 1; }
     mkdir -p "$work/lists/partial" "$work/cache/archives/partial"
     : >"$work/status"
     cat >"$work/sid.sources" <<END
 Types: deb
-URIs: ${mirror:-http://deb.debian.org/debian}
+URIs: $mirror
 Suites: sid
 Components: main
 Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
