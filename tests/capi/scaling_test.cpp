@@ -11,7 +11,7 @@ namespace {
 using namespace capi_test;
 
 constexpr size_t kMaxM = 64;
-constexpr int kTries = 8;
+constexpr int kTries = 20;
 
 double thread_seconds() {
     timespec now;
