@@ -34,6 +34,15 @@ struct Block {
     }
 };
 
+// Rows of a block where at most `most` of them stay in a cache: whole tiles of mr, and shares as even as
+// those allow. 129 rows are 72 and 57, not 128 and one that unpacks every panel for itself.
+constexpr size_t even_block_rows(size_t rows, size_t mr, size_t most) noexcept {
+    const size_t whole = most / mr * mr;
+    const size_t blocks = (rows + whole - 1) / whole;
+    const size_t share = (rows + blocks - 1) / blocks;
+    return (share + mr - 1) / mr * mr;
+}
+
 // The three questions matmul.cpp asks of a strategy (block.cpp).
 size_t block_workspace_bytes(const Product &product) noexcept;
 size_t rows_per_block(const Product &product, Strategy strategy, size_t rows) noexcept;
@@ -47,7 +56,8 @@ void run_f32_reference(const Block &block) noexcept;
 // run_stream.cpp
 size_t stream_workspace_bytes(const Product &product) noexcept;
 size_t stream_block_rows(const Product &product) noexcept;
-bool run_stream(const Block &block) noexcept; // false: a kernel cannot be generated, nothing was written
+bool run_stream(
+    const Block &block) noexcept; // false: a kernel cannot be generated; outputs may be partly written
 
 // run_f32.cpp
 size_t f32_workspace_bytes(const Product &product) noexcept;

@@ -60,8 +60,7 @@ bool f32_panels(const Block &block, size_t first, size_t count) noexcept {
 } // namespace
 
 size_t f32_block_rows(const Product &product, size_t rows) noexcept {
-    const size_t mr = product.kernel.mr;
-    return std::min(rows, kBlockRows / mr * mr);
+    return even_block_rows(rows, product.kernel.mr, kBlockRows);
 }
 
 size_t f32_workspace_bytes(const Product &product) noexcept {

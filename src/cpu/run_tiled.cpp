@@ -78,12 +78,8 @@ bool tile_panels(const Block &block, size_t first, size_t count) noexcept {
 
 } // namespace
 
-// Even blocks: 129 rows are 72 and 57, not 128 and one that unpacks every panel for itself.
 size_t tiled_block_rows(const Product &product, size_t rows) noexcept {
-    const size_t mr = product.kernel.mr, most = kBlockRows / mr * mr;
-    const size_t blocks = (rows + most - 1) / most;
-    const size_t share = (rows + blocks - 1) / blocks;
-    return (share + mr - 1) / mr * mr;
+    return even_block_rows(rows, product.kernel.mr, kBlockRows);
 }
 
 size_t tiled_workspace_bytes(const Product &product) noexcept {
