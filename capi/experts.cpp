@@ -149,28 +149,15 @@ nybl_status nybl_matmul_id(const nybl_weights *w, const nybl_matmul_id_args *arg
 
 nybl_status nybl_matmul_id_scratch_bytes(const nybl_weights *w, const nybl_matmul_id_args *args, uint32_t nth,
                                          size_t *bytes) {
-    return guarded("nybl_matmul_id_scratch_bytes", [&]() -> nybl_status {
-        Call call;
-        if (!bytes)
-            return null_argument("bytes");
-        if (const nybl_status status = check_threads(0, nth); status != NYBL_OK)
-            return status;
-        const nybl_status status = prepare_experts(w, args, Check::ShapesOnly, &call);
-        if (status == NYBL_OK)
-            *bytes = region_scratch_bytes(call, nth);
-        return status;
-    });
+    return guarded("nybl_matmul_id_scratch_bytes",
+                   [&] { return plan_region<nybl_matmul_id_args>(prepare_experts, w, args, nth, bytes); });
 }
 
 nybl_status nybl_matmul_id_part(const nybl_weights *w, const nybl_matmul_id_args *args, uint32_t ith,
                                 uint32_t nth, void *scratch, size_t scratch_size, void (*barrier)(void *user),
                                 void *user) {
     return guarded("nybl_matmul_id_part", [&] {
-        Call call;
-        if (const nybl_status status = check_threads(ith, nth); status != NYBL_OK)
-            return status;
-        const nybl_status status = prepare_experts(w, args, Check::Everything, &call);
-        return status == NYBL_OK ? run_in_region(call, {ith, nth, scratch, scratch_size, barrier, user})
-                                 : status;
+        return join_region<nybl_matmul_id_args>(prepare_experts, w, args,
+                                                {ith, nth, scratch, scratch_size, barrier, user});
     });
 }

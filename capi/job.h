@@ -71,4 +71,32 @@ nybl_status check_threads(uint32_t ith, uint32_t nth) noexcept;
 size_t region_scratch_bytes(const Call &call, uint32_t nth) noexcept;
 nybl_status run_in_region(const Call &call, const Region &region);
 
+// The public functions for regions are the same for every kind of arguments but for how a call is prepared.
+template <class Args>
+using Prepare = nybl_status (*)(const nybl_weights *, const Args *, Check, Call *) noexcept;
+
+template <class Args>
+nybl_status plan_region(Prepare<Args> prepare, const nybl_weights *w, const Args *args, uint32_t nth,
+                        size_t *bytes) noexcept {
+    if (!bytes)
+        return null_argument("bytes");
+    if (const nybl_status status = check_threads(0, nth); status != NYBL_OK)
+        return status;
+    Call call;
+    const nybl_status status = prepare(w, args, Check::ShapesOnly, &call);
+    if (status == NYBL_OK)
+        *bytes = region_scratch_bytes(call, nth);
+    return status;
+}
+
+template <class Args>
+nybl_status join_region(Prepare<Args> prepare, const nybl_weights *w, const Args *args,
+                        const Region &region) {
+    if (const nybl_status status = check_threads(region.ith, region.nth); status != NYBL_OK)
+        return status;
+    Call call;
+    const nybl_status status = prepare(w, args, Check::Everything, &call);
+    return status == NYBL_OK ? run_in_region(call, region) : status;
+}
+
 } // namespace nybl::capi

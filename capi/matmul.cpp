@@ -250,27 +250,14 @@ nybl_status nybl_matmul_multi(uint32_t count, const nybl_weights *const *w, cons
 
 nybl_status nybl_matmul_scratch_bytes(const nybl_weights *w, const nybl_matmul_args *args, uint32_t nth,
                                       size_t *bytes) {
-    return guarded("nybl_matmul_scratch_bytes", [&]() -> nybl_status {
-        Call call;
-        if (!bytes)
-            return null_argument("bytes");
-        if (const nybl_status status = check_threads(0, nth); status != NYBL_OK)
-            return status;
-        const nybl_status status = prepare_matmul(w, args, Check::ShapesOnly, &call);
-        if (status == NYBL_OK)
-            *bytes = region_scratch_bytes(call, nth);
-        return status;
-    });
+    return guarded("nybl_matmul_scratch_bytes",
+                   [&] { return plan_region<nybl_matmul_args>(prepare_matmul, w, args, nth, bytes); });
 }
 
 nybl_status nybl_matmul_part(const nybl_weights *w, const nybl_matmul_args *args, uint32_t ith, uint32_t nth,
                              void *scratch, size_t scratch_size, void (*barrier)(void *user), void *user) {
     return guarded("nybl_matmul_part", [&] {
-        Call call;
-        if (const nybl_status status = check_threads(ith, nth); status != NYBL_OK)
-            return status;
-        const nybl_status status = prepare_matmul(w, args, Check::Everything, &call);
-        return status == NYBL_OK ? run_in_region(call, {ith, nth, scratch, scratch_size, barrier, user})
-                                 : status;
+        return join_region<nybl_matmul_args>(prepare_matmul, w, args,
+                                             {ith, nth, scratch, scratch_size, barrier, user});
     });
 }
