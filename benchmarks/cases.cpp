@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <map>
 
-#include "gguf.h"
+#include "gguf/gguf.h"
 
 namespace nybl::bench {
 namespace {

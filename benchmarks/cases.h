@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "data.h"
-#include "gguf.h"
+#include "gguf/gguf.h"
 #include "machine_limits.h"
 #include "options.h"
 #include "shapes.h"

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "arena.h"
-#include "gguf.h"
+#include "gguf/gguf.h"
 #include "machine.h"
 #include "options.h"
 #include "report.h"

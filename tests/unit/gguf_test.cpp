@@ -1,5 +1,5 @@
-// The bench's GGUF reader on well-formed, truncated and malicious files.
-#include "benchmarks/gguf.h"
+// The tools' GGUF reader on well-formed, truncated and malicious files.
+#include "tools/gguf/gguf.h"
 
 #include <catch2/catch_test_macros.hpp>
 
