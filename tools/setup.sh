@@ -2,6 +2,8 @@
 # What ./dev needs on the machine: distribution packages, Catch2 v3, the Python environment. Sourced by ./dev.
 # Everything here first looks whether the thing is already there, so that a second run is quick and works offline.
 
+source "$root/tools/private_apt.sh"
+
 # Progress goes to stderr: the output of what is run at the end may be meant for a file.
 say() { printf '  %s\n' "$*" >&2; }
 die() { printf 'dev: %s\n' "$*" >&2; exit 1; }
@@ -100,33 +102,11 @@ ensure_catch2() {
 }
 
 download_catch2() (
-    codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
-    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v security | head -n 1)
-    [[ -n $mirror ]] || { echo "apt names no package source here"; exit 1; }
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
-    mkdir -p "$work/lists/partial" "$work/cache/archives/partial"
-    : >"$work/status"
-    cat >"$work/backports.sources" <<END
-Types: deb
-URIs: $mirror
-Suites: $codename-backports
-Components: main
-Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
-END
-    cat >"$work/apt.conf" <<END
-Dir::State "$work";
-Dir::State::lists "$work/lists";
-Dir::State::status "$work/status";
-Dir::Cache "$work/cache";
-Dir::Etc::sourcelist "$work/backports.sources";
-Dir::Etc::sourceparts "/dev/null";
-Acquire::Languages "none";
-APT::Sandbox::User "$(id -un)";
-END
-    export APT_CONFIG=$work/apt.conf
+    use_suite "$work" bookworm-backports || exit 1
     # Into place by one rename, so that an interrupted or a second run never sees half of it.
-    apt-get update && cd "$work" && apt-get download libcatch2-dev && dpkg -x libcatch2-dev_*.deb unpacked &&
+    cd "$work" && apt-get download libcatch2-dev && dpkg -x libcatch2-dev_*.deb unpacked &&
         mkdir -p "$cache_dir" && rm -rf "$cache_dir/catch2.$$" && cp -r unpacked "$cache_dir/catch2.$$" &&
         rm -rf "$cache_dir/catch2" && mv -T "$cache_dir/catch2.$$" "$cache_dir/catch2"
 )

@@ -13,6 +13,7 @@
 # NYBL_EMULATOR_JOBS (compilers at a time, full mode).
 set -euo pipefail
 here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
+source "$here/../../tools/private_apt.sh"
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/nybl/emulator
 stamp=$(cat "$here/setup_emulator.sh" "$here"/guest/* | sha256sum | cut -d' ' -f1)
 ready() { [ "$(cat "$cache/$1/stamp" 2> /dev/null)" = "$stamp" ]; }
@@ -59,13 +60,8 @@ done
 if [ $mode = full ]; then
     for tool in g++ make; do command -v $tool > /dev/null || stop "$tool is missing"; done
 fi
-keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-[ -e $keyring ] || stop "$keyring is missing (package debian-archive-keyring)"
-mirror=${NYBL_DEBIAN_MIRROR:-}
-if [ -z "$mirror" ] && grep -qx ID=debian /etc/os-release; then
-    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v security | head -1)
-fi
-[ -n "$mirror" ] || stop "apt names no Debian package source here: set NYBL_DEBIAN_MIRROR to the address of one"
+[ -e $debian_keyring ] || stop "$debian_keyring is missing (package debian-archive-keyring)"
+[ -n "$(debian_mirror)" ] || stop "apt names no Debian package source here: set NYBL_DEBIAN_MIRROR to the address of one"
 
 rm -rf "$cache"/making.* # of a set-up that was killed: the lock is held
 tmp=$(mktemp -d "$cache/making.XXXXXX") # in the cache folder, so that the last step is one rename
@@ -73,28 +69,8 @@ log=$tmp/setup.log
 home=$tmp/home
 mkdir "$home"
 
-# use_suite SUITE: apt-get from here on sees that Debian suite alone, in folders of its own. Of the machine's settings it
-# keeps how to fetch (proxies) and none of the hooks.
-use_suite() {
-    local apt=$tmp/apt-$1
-    mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial"
-    : > "$apt/status"
-    printf 'Types: deb deb-src\nURIs: %s\nSuites: %s\nComponents: main\nArchitectures: amd64\nSigned-By: %s\n' \
-        "$mirror" "$1" $keyring > "$apt/suite.sources"
-    {
-        env -u APT_CONFIG apt-config dump | grep '^Acquire::' || true
-        cat << CONF
-Dir::State "$apt"; Dir::State::lists "$apt/lists"; Dir::State::status "$apt/status"; Dir::Cache "$apt/cache";
-Dir::Etc::sourcelist "$apt/suite.sources"; Dir::Etc::sourceparts "/dev/null"; Dir::Etc::parts "/dev/null";
-APT::Architecture "amd64"; APT::Sandbox::User "root";
-CONF
-    } > "$apt/conf"
-    export APT_CONFIG=$apt/conf
-    apt-get update -qq -o APT::Update::Error-Mode=any
-}
-
 kernel() { # Debian's cloud kernel, its ELF laid out as it is in memory
-    use_suite bookworm
+    use_suite "$tmp/apt-bookworm" bookworm
     local package
     package=$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: \(linux-image-.*\)/\1/p' | head -1)
     (cd "$tmp" && apt-get download "$package")
@@ -111,7 +87,7 @@ guest() { # init, boot ROM; Bochs wants a VGA BIOS file, and none is run
 }
 
 bochs_binary() {
-    use_suite trixie
+    use_suite "$tmp/apt-trixie" trixie
     apt-get install -y -q --no-install-recommends --download-only bochs bochs-term bochsbios vgabios
     mkdir "$home/root"
     local deb
@@ -136,7 +112,7 @@ CONF
 }
 
 bochs_source() {
-    use_suite trixie
+    use_suite "$tmp/apt-trixie" trixie
     local sum source
     # the .dsc may be missing on a mirror; the tarball is what is needed, and is checked here
     (cd "$tmp" && apt-get source --download-only bochs || true)

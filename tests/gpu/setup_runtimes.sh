@@ -4,6 +4,7 @@
 # usage: setup_runtimes.sh DIR
 set -euo pipefail
 here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
+source "$here/../../tools/private_apt.sh"
 mkdir -p "${1:?usage: setup_runtimes.sh DIR}"
 home=$(cd "$1" && pwd)
 work=$(mktemp -d)
@@ -14,33 +15,9 @@ if [[ ! -f $home/cpu/lib/libintelocl.so ]]; then
     "$home/cpu/bin/pip" install -q --disable-pip-version-check intel-opencl-rt==2026.2.0 intel-cmplr-lib-rt==2026.2.0
 fi
 
-# The driver needs a newer C library than this system's, so that everything comes from one unpacked tree. apt's folders
-# point at private ones: the machine's sources and packages stay as they are.
+# The driver needs a newer C library than this system's, so that everything comes from one unpacked tree.
 if [[ ! -f $home/fake_i915.so ]]; then
-    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v security | head -n 1)
-    mirror=${NYBL_DEBIAN_MIRROR:-$mirror}
-    [[ -n $mirror ]] || { echo "apt names no package source here: set NYBL_DEBIAN_MIRROR" >&2; exit 1; }
-    mkdir -p "$work/lists/partial" "$work/cache/archives/partial"
-    : >"$work/status"
-    cat >"$work/sid.sources" <<END
-Types: deb
-URIs: $mirror
-Suites: sid
-Components: main
-Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
-END
-    cat >"$work/apt.conf" <<END
-Dir::State "$work";
-Dir::State::lists "$work/lists";
-Dir::State::status "$work/status";
-Dir::Cache "$work/cache";
-Dir::Etc::sourcelist "$work/sid.sources";
-Dir::Etc::sourceparts "/dev/null";
-APT::Sandbox::User "$(id -un)";
-Acquire::Check-Valid-Until "false";
-END
-    export APT_CONFIG=$work/apt.conf
-    apt-get update -qq
+    use_suite "$work" sid
     apt-get install -y -qq --no-install-recommends --download-only \
         intel-opencl-icd intel-ocloc ocl-icd-libopencl1 libstdc++6 libgomp1 libdrm-dev >/dev/null
     root=$home/root
