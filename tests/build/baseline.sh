@@ -45,13 +45,13 @@ runs_on() {
     [[ ${emulated##*, by } == *"$2"* ]] || because "ran ${emulated##*, by }, not $2"
 }
 
-check "the search for VEX instructions finds them" finds_them
-check "the library's objects hold no VEX or EVEX instruction" objects_are_baseline
+check "C13: the search for VEX instructions finds them" finds_them
+check "C13: the library's objects hold no VEX or EVEX instruction" objects_are_baseline
 if command -v qemu-x86_64 >/dev/null; then
-    check "runs on a CPU without AVX (Nehalem)" runs_on Nehalem scalar
-    check "runs on a CPU with AVX2 (Haswell)" runs_on Haswell avx2
+    check "C13: runs on a CPU without AVX (Nehalem)" runs_on Nehalem scalar
+    check "C13: runs on a CPU with AVX2 (Haswell)" runs_on Haswell avx2
 else
-    skip "runs on a CPU without AVX (Nehalem)" "qemu-x86_64 is not installed"
-    skip "runs on a CPU with AVX2 (Haswell)" "qemu-x86_64 is not installed"
+    skip "C13: runs on a CPU without AVX (Nehalem)" "qemu-x86_64 is not installed"
+    skip "C13: runs on a CPU with AVX2 (Haswell)" "qemu-x86_64 is not installed"
 fi
 finish

@@ -32,7 +32,7 @@ size_t first_invalid(const nybl::quant::Format &format, size_t offset, uint16_t 
 
 } // namespace
 
-TEST_CASE("fast-math: non-finite scales are still found") {
+TEST_CASE("C3: fast-math: non-finite scales are still found") {
     for (const Field &field : kF16Fields) {
         const nybl::quant::Format *format = nybl::quant::find_format(field.format);
         REQUIRE(format != nullptr);
@@ -48,7 +48,7 @@ TEST_CASE("fast-math: non-finite scales are still found") {
     }
 }
 
-TEST_CASE("fast-math: a non-finite f32 scale of Q8_K is still found") {
+TEST_CASE("C3: fast-math: a non-finite f32 scale of Q8_K is still found") {
     const nybl::quant::Format *format = nybl::quant::find_format(NYBL_Q8_K);
     REQUIRE(format != nullptr);
     for (const uint32_t bits : {0x7F800000u, 0xFF800000u, 0x7FC00000u}) {

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 // A block maximum m and a value x so near to the boundary of two codes that a fused multiply-add gives 12.
-TEST_CASE("host flags: a Q4_0 tie is rounded as without fusing") {
+TEST_CASE("C4: host flags: a Q4_0 tie is rounded as without fusing") {
     float weights[32] = {0x1.b1a448p+0f, -0x1.e7d8cep-1f};
     uint8_t block[18] = {};
     const nybl::quant::Format *format = nybl::quant::find_format(NYBL_Q4_0);

@@ -55,10 +55,20 @@ links_resolve() {
     ((${#broken[@]} == 0)) || because "broken links: ${broken[*]}"
 }
 
+# docs/reliability.md lists the cases; a test is named by the case it is about, before a colon.
+cases_have_tests() {
+    local number missing=()
+    for number in {1..24}; do
+        grep -rqE "(TEST_CASE\(|check )\s*\"C$number: " tests || missing+=("C$number")
+    done
+    ((${#missing[@]} == 0)) || because "no test is named by: ${missing[*]}"
+}
+
 check "the sources are formatted" all_formatted
 check "no file is over 500 lines" short_files
 check "every source opens with a comment" opening_comments
 check "the README shows the example that is tested" readme_example
 check "links between documents resolve" links_resolve
 check "dependencies run one way" one_way
+check "every case from the field, C1 to C24, is named by a test" cases_have_tests
 finish

@@ -42,7 +42,7 @@ T *misaligned(T *ptr) {
 
 } // namespace
 
-TEST_CASE("wrong arguments: formats and codecs") {
+TEST_CASE("C24: wrong arguments: formats and codecs") {
     const auto source = random_floats(kM * kK, 1);
     const auto blocks = nybl::quantize(NYBL_Q4_K, kM, kK, source.data());
     std::vector<uint8_t> dst(blocks.size() + 64, 0xab);
@@ -129,7 +129,7 @@ TEST_CASE("wrong arguments: formats and codecs") {
     CHECK(nybl_validate(NYBL_Q4_K, kM, kK, blocks.data(), 0, blocks.size()) == NYBL_OK);
 }
 
-TEST_CASE("wrong arguments: vec_dot") {
+TEST_CASE("C24: wrong arguments: vec_dot") {
     const auto w = random_blocks(NYBL_Q4_0, 1, kK, 1), a = random_blocks(NYBL_Q8_0, 1, kK, 2);
     float out = -1;
     nybl_vec_dot_fn fn = nullptr;
@@ -159,7 +159,7 @@ TEST_CASE("wrong arguments: vec_dot") {
     CHECK(out == 0);
 }
 
-TEST_CASE("wrong arguments: contexts") {
+TEST_CASE("C24: wrong arguments: contexts") {
     nybl_context *ctx = nullptr;
     nybl_threadpool pool = nybl::make<nybl_threadpool>();
     nybl_allocator hook = nybl::make<nybl_allocator>();
@@ -198,7 +198,7 @@ TEST_CASE("wrong arguments: contexts") {
     CHECK(nybl_status_string(static_cast<nybl_status>(99)) != nullptr);
 }
 
-TEST_CASE("wrong arguments: weights") {
+TEST_CASE("C24: wrong arguments: weights") {
     const nybl::Context ctx = make_context();
     const auto blocks = random_blocks(NYBL_Q4_K, kN, kK, 1);
     const auto base = describe(NYBL_Q4_K, kN, kK, blocks.data());
@@ -283,7 +283,7 @@ TEST_CASE("wrong arguments: weights") {
     CHECK(back == std::vector<uint8_t>(back.size(), 0xab));
 }
 
-TEST_CASE("wrong arguments: products") {
+TEST_CASE("C24: wrong arguments: products") {
     const nybl::Context ctx = make_context();
     const auto blocks = random_blocks(NYBL_Q4_0, 2 * kN, kK, 1);
     const nybl::Weights w(ctx, describe(NYBL_Q4_0, kN, kK, blocks.data()));
@@ -368,7 +368,7 @@ TEST_CASE("wrong arguments: products") {
     CHECK(bits(y) == bits(unwritten(y.size())));
 }
 
-TEST_CASE("wrong arguments: experts") {
+TEST_CASE("C24: wrong arguments: experts") {
     const nybl::Context ctx = make_context();
     const auto blocks = random_blocks(NYBL_Q4_0, 3 * kN, kK, 1);
     const nybl::Weights w(ctx, describe(NYBL_Q4_0, kN, kK, blocks.data(), 3));

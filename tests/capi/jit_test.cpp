@@ -70,8 +70,8 @@ size_t resident_pages() {
 
 } // namespace
 
-TEST_CASE("where executable memory is refused, products have the same bits and the context says scalar",
-          "[C11]") {
+TEST_CASE(
+    "C11: where executable memory is refused, products have the same bits and the context says scalar") {
     if (nybl::cpu::jit::jit_refusal() != nullptr) {
         SKIP(nybl::cpu::jit::jit_refusal());
     }
@@ -84,7 +84,7 @@ TEST_CASE("where executable memory is refused, products have the same bits and t
     }
 }
 
-TEST_CASE("calls of any shape leave kernels and memory bounded", "[C14]") {
+TEST_CASE("C14: calls of any shape leave kernels and memory bounded") {
     const size_t k = 32, n_max = 300, m_max = 300;
     const auto blocks = random_blocks(NYBL_Q4_0, n_max, k, 1);
     const auto x = random_floats(m_max * k, 2);

@@ -184,7 +184,7 @@ TEST_CASE("gpu context: several weights on one x", "[gpu][opencl]") {
     CHECK(nmse(yb, exact_b) < kF32Nmse);
 }
 
-TEST_CASE("gpu context: C1, a group's sum of activations that f16 could not hold", "[gpu][opencl]") {
+TEST_CASE("C1: gpu context: a group's sum of activations that f16 could not hold", "[gpu][opencl]") {
     const Context ctx = open_or_skip();
     const auto multiply_blocks = [&](size_t f, const std::vector<uint8_t> &blocks) {
         const AffineBlockFormat &format = affine_formats()[f];
@@ -280,7 +280,7 @@ TEST_CASE("gpu context: what no GPU kernel serves runs on the CPU, and explain s
     CHECK(std::string(explain(packed, 64).name).rfind("opencl:gemm Q4_K", 0) == 0);
 }
 
-TEST_CASE("gpu context: a device that is not there is refused in words", "[gpu][opencl]") {
+TEST_CASE("C17: gpu context: a device that is not there is refused in words", "[gpu][opencl]") {
     const Context ctx = open_or_skip();
     Context none;
     CHECK(try_open(&none, 1000) == NYBL_UNSUPPORTED_HARDWARE);
@@ -305,7 +305,7 @@ TEST_CASE("gpu context with a small device", "[.child]") {
     CHECK(strided_nmse(small, on_gpu, 20, NYBL_F32, NYBL_F32) < 1e-3);
 }
 
-TEST_CASE("gpu context: weights and activations beyond the device's largest buffer run on the CPU",
+TEST_CASE("C17: gpu context: weights and activations beyond the device's largest buffer run on the CPU",
           "[gpu][opencl]") {
     const Context ctx = open_or_skip();
     const std::string self = std::filesystem::read_symlink("/proc/self/exe");
@@ -330,7 +330,7 @@ TEST_CASE("gpu context in a process without OpenCL", "[.child]") {
     CHECK(strided_nmse(w, create(ctx, w), 1, NYBL_F32, NYBL_F32) < 1e-3);
 }
 
-TEST_CASE("gpu context: no library and no driver are refused in words, and the CPU goes on", "[gpu]") {
+TEST_CASE("C17: gpu context: no library and no driver are refused in words, and the CPU goes on", "[gpu]") {
     skip_under_sanitizers();
     Context ctx;
     const bool here = try_open(&ctx) == NYBL_OK;

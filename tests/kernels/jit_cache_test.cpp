@@ -143,7 +143,7 @@ TEST_CASE("every field of the key tells kernels apart", "[jit]") {
     CHECK(entries.count(nullptr) == 0);
 }
 
-TEST_CASE("eight threads that ask at once get one generation", "[jit][C14]") {
+TEST_CASE("C14: eight threads that ask at once get one generation", "[jit]") {
     REQUIRE_JIT();
     for (uint16_t round = 200; round < 210; ++round) {
         const int before = Constant::made;
@@ -170,7 +170,7 @@ TEST_CASE("eight threads that ask at once get one generation", "[jit][C14]") {
     }
 }
 
-TEST_CASE("calls of any number leave the number of kernels bounded", "[jit][C14]") {
+TEST_CASE("C14: calls of any number leave the number of kernels bounded", "[jit]") {
     REQUIRE_JIT();
     std::mt19937 random(7);
     const auto call = [&] {
@@ -244,7 +244,7 @@ TEST_CASE("names follow the grammar op_format_rowsxtokens_isa", "[jit]") {
     }
 }
 
-TEST_CASE("kernels lie in memory that is executable and not writable", "[jit][C11]") {
+TEST_CASE("C11: kernels lie in memory that is executable and not writable", "[jit]") {
     REQUIRE_JIT();
     const void *entry = find_or_generate(test_key(500), make_generator<Constant>);
     REQUIRE(entry != nullptr);
@@ -257,7 +257,7 @@ TEST_CASE("kernels lie in memory that is executable and not writable", "[jit][C1
     CHECK(holding == 1);
 }
 
-TEST_CASE("a seccomp filter on executable memory means no kernels, in words", "[jit][C11]") {
+TEST_CASE("C11: a seccomp filter on executable memory means no kernels, in words", "[jit]") {
     REQUIRE_JIT();
     CHECK(test::run_in_child([] {
               Constant::made = 0;
@@ -267,7 +267,7 @@ TEST_CASE("a seccomp filter on executable memory means no kernels, in words", "[
           }) == "");
 }
 
-TEST_CASE("memory-deny-write-execute means no kernels, in words", "[jit][C11]") {
+TEST_CASE("C11: memory-deny-write-execute means no kernels, in words", "[jit]") {
     REQUIRE_JIT();
     const std::string outcome = test::run_in_child([] {
         Constant::made = 0;

@@ -134,7 +134,7 @@ TEST_CASE("quantizers round ties to even and reach 127 exactly", "[quantize]") {
     });
 }
 
-TEST_CASE("groups that cannot be quantised: zeros, tiny values, Inf, NaN", "[quantize]") {
+TEST_CASE("C2: groups that cannot be quantised: zeros, tiny values, Inf, NaN", "[quantize]") {
     if (test::runnable_isas().empty())
         SKIP("this machine has no AVX2");
     const float inf = std::numeric_limits<float>::infinity();

@@ -86,7 +86,7 @@ TEST_CASE("tails of N, lengths of K and thread counts do not change bits", "[ker
     }
 }
 
-TEST_CASE("the largest sums stay exact", "[kernels]") {
+TEST_CASE("C5: the largest sums stay exact", "[kernels]") {
     for (const nybl_format format : kPanelFormats) {
         RandomProduct product(format, 4, 16, block_k(format) * 2, 3);
         // One magnitude in every place: each quant is +127 or -127, the ends of every integer sum.

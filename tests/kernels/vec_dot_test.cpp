@@ -131,7 +131,7 @@ TEST_CASE("generated dot products have the bits of the reference", "[vec_dot]") 
     }
 }
 
-TEST_CASE("sums are exact at the ends of every range", "[vec_dot][C5]") {
+TEST_CASE("C5: sums are exact at the ends of every range", "[vec_dot]") {
     std::mt19937 random(12);
     for (const VecDotFormat &format : vec_dot_formats()) {
         for (const int w_byte : {0x00, 0xFF, 0x0F, 0xF0, 0x80, 0x08}) {
@@ -148,7 +148,7 @@ TEST_CASE("sums are exact at the ends of every range", "[vec_dot][C5]") {
     }
 }
 
-TEST_CASE("table values meet the activations at the ends of their range exactly", "[vec_dot][C5]") {
+TEST_CASE("C5: table values meet the activations at the ends of their range exactly", "[vec_dot]") {
     const VecDotFormat &format = vec_dot_formats()[1];
     REQUIRE(format.id == NYBL_IQ4_NL);
     struct Case {

@@ -48,23 +48,23 @@ with_pkg_config_static() {
 
 subdirectory() {
     # Unoptimised: that compiles in half the time.
-    consumer subdirectory "-DNYBL_SOURCE_DIR=$NYBL_SOURCE_DIR" -DCMAKE_BUILD_TYPE=Debug || return 1
+    consumer subdirectory "-DNYBL_SOURCE_DIR=$NYBL_SOURCE_DIR" -DCMAKE_BUILD_TYPE=Debug -DNYBL_GPU=OFF || return 1
     runs "$scratch/subdirectory/app" static || return 1
     local leaked
     leaked=$(find "$scratch/subdirectory" -name 'nybl_test*' -o -name 'nybl-bench')
     [[ -z $leaked ]] || because "the host project builds our own programs too: $leaked"
 }
 
-check "installs" install_and_move
+check "C15: installs" install_and_move
 libdir=$(dirname "$(find "$prefix" -name 'libnybl.a')")
 PKG_CONFIG_PATH=$libdir/pkgconfig
-check "installed files name no build folder" no_source_paths
-check "a C-only project finds the package in a moved prefix" c_only
-check "a C program runs with the shared library" runs "$scratch/c_only/app_shared" shared
-check "a C program runs with the static library" runs "$scratch/c_only/app_static" static
-check "a C++ project finds the package twice" consumer cxx_twice "-DCMAKE_PREFIX_PATH=$prefix"
-check "a C++ program runs with nybl.hpp" runs "$scratch/cxx_twice/app" shared
-check "pkg-config, shared" with_pkg_config
-check "pkg-config, static" with_pkg_config_static
-check "add_subdirectory in a C-only project" subdirectory
+check "C15: installed files name no build folder" no_source_paths
+check "C15: a C-only project finds the package in a moved prefix" c_only
+check "C15: a C program runs with the shared library" runs "$scratch/c_only/app_shared" shared
+check "C15: a C program runs with the static library" runs "$scratch/c_only/app_static" static
+check "C15: a C++ project finds the package twice" consumer cxx_twice "-DCMAKE_PREFIX_PATH=$prefix"
+check "C15: a C++ program runs with nybl.hpp" runs "$scratch/cxx_twice/app" shared
+check "C15: pkg-config, shared" with_pkg_config
+check "C15: pkg-config, static" with_pkg_config_static
+check "C15: add_subdirectory in a C-only project, without the GPU path" subdirectory
 finish

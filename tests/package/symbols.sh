@@ -77,18 +77,18 @@ assert blocks(one) == blocks(two) and blocks(one) != bytes(18)
 END
 }
 
-check "only nybl_ symbols are exported" only_our_names
-check "every declared function is exported, and no other" header_and_library_agree
-check "the library has a versioned SONAME" soname
-check "the library wants no executable stack" no_executable_stack
-check "the library is bound at load" bound_at_load
-check "the header compiles as C99 and as C++11" header_compiles
-check "two copies live side by side" load_beside
+check "C16: only nybl_ symbols are exported" only_our_names
+check "C16: every declared function is exported, and no other" header_and_library_agree
+check "C16: the library has a versioned SONAME" soname
+check "C16: the library wants no executable stack" no_executable_stack
+check "C16: the library is bound at load" bound_at_load
+check "C16: the header compiles as C99 and as C++11" header_compiles
+check "C16: two copies live side by side" load_beside
 
 mapfile -t ggml < <(find "$NYBL_SOURCE_DIR/build/venv/lib" -path '*/ggml/lib/libggml-base.so' 2>/dev/null)
 if ((${#ggml[@]})); then
-    check "lives beside ggml" load_beside "${ggml[@]}"
+    check "C16: lives beside ggml" load_beside "${ggml[@]}"
 else
-    skip "lives beside ggml" "ggml-python is not installed (build/venv)"
+    skip "C16: lives beside ggml" "ggml-python is not installed (build/venv)"
 fi
 finish

@@ -76,7 +76,7 @@ TEST_CASE("complete machines are named", "[isa]") {
     CHECK(detect_isa(amx_machine()) == NYBL_ISA_AMX);
 }
 
-TEST_CASE("AVX2 needs each of its features", "[isa][C12]") {
+TEST_CASE("C12: AVX2 needs each of its features", "[isa]") {
     for (const unsigned missing : {12u, 27u, 28u, 29u}) {
         CpuRegisters r = amx_machine();
         r.leaf1_ecx &= ~(1u << missing);
@@ -94,7 +94,7 @@ TEST_CASE("AVX2 needs each of its features", "[isa][C12]") {
     CHECK(detect_isa(old) == NYBL_ISA_SCALAR);
 }
 
-TEST_CASE("state that the system does not save is not used", "[isa][C12]") {
+TEST_CASE("C12: state that the system does not save is not used", "[isa]") {
     CpuRegisters r = avx2_machine();
     r.xcr0 = 0x3; // no ymm
     CHECK(detect_isa(r) == NYBL_ISA_SCALAR);
@@ -119,7 +119,7 @@ TEST_CASE("state that the system does not save is not used", "[isa][C12]") {
     CHECK(detect_isa(r) == NYBL_ISA_AVX512_VNNI);
 }
 
-TEST_CASE("AVX512-VNNI needs each of its features", "[isa][C12]") {
+TEST_CASE("C12: AVX512-VNNI needs each of its features", "[isa]") {
     for (const unsigned missing : {16u, 17u, 30u, 31u}) {
         CpuRegisters r = avx512_machine();
         r.leaf7_ebx &= ~(1u << missing);

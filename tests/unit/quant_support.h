@@ -45,4 +45,8 @@ std::vector<uint8_t> encode(nybl_format id, nybl_level level, const std::vector<
                             const float *importance);
 std::vector<float> decode(nybl_format id, const std::vector<uint8_t> &bytes, size_t rows);
 
+// Every encoder's bytes over ordinary, offset and outlier rows, and what every compiler makes of them.
+uint64_t checksum_of_all();
+constexpr uint64_t kEncodersChecksum = 0xe53af3c4b7d99198u;
+
 } // namespace quant_test

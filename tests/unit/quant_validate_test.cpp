@@ -47,7 +47,7 @@ struct Tensor {
 
 } // namespace
 
-TEST_CASE("a non-finite f16 field is reported with row, block and name", "[quant][validate]") {
+TEST_CASE("C9: a non-finite f16 field is reported with row, block and name", "[quant][validate]") {
     for (const Field &field : kHalfFields) {
         Tensor tensor(field.id);
         INFO(tensor.format.name << " " << field.text);
