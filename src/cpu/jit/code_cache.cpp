@@ -8,6 +8,7 @@
 #include <mutex>
 #include <new>
 
+#include "base/fork.h"
 #include "base/status.h"
 #include "cpu/isa.h"
 #include "cpu/jit/executable_memory.h"
@@ -29,7 +30,8 @@ constexpr size_t kSlots = 4096;
 constexpr size_t kMaxKernels = kSlots / 2;
 Slot g_slots[kSlots];
 std::atomic<size_t> g_kernels{0};
-std::mutex g_generating;
+// A child that was forked in the middle of a generation takes the lock over: a slot without its key is empty.
+ForkLock g_generating;
 
 // Never 0, since kinds start at 1.
 uint64_t pack(const KernelKey &key) noexcept {
