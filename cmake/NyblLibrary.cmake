@@ -28,6 +28,9 @@ if(BUILD_SHARED_LIBS)
     target_link_libraries(nybl PRIVATE $<BUILD_INTERFACE:nybl_hardening>)
     # Own calls stay inside: a second build of the library in one process must not answer for this one.
     target_link_options(nybl PRIVATE LINKER:--version-script=${nybl_map} LINKER:-Bsymbolic-functions)
+    # dlclose leaves the library in place and dlopen finds it again: generated kernels, which live as long as the process,
+    # are then neither lost nor freed under a thread that runs one.
+    target_link_options(nybl PRIVATE LINKER:-z,nodelete)
     target_link_libraries(nybl_static PRIVATE ${nybl_cxx_runtime})
 else()
     nybl_make_library(nybl STATIC)
