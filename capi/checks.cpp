@@ -73,6 +73,14 @@ nybl_status check_size(Checked size, const char *what) noexcept {
     return size.valid() ? NYBL_OK : fail(NYBL_INVALID_ARGUMENT, "%s: the size does not fit 64 bits", what);
 }
 
+nybl_status check_volume(Checked rows, uint64_t k, const char *what) noexcept {
+    // At most 8 bytes an element of x, and 128 an element of one row for each thread (cpu::scratch_bytes),
+    // both with a tile's padding.
+    constexpr uint64_t kMaxThreads = 1 << 16, kPadding = 1 << 16;
+    return check_size(
+        (rows + kPadding) * (Checked(k) + kPadding) * 8 + (Checked(k) + kPadding) * 128 * kMaxThreads, what);
+}
+
 nybl_status check_pointer(const void *ptr, size_t bytes, size_t alignment, const char *what) noexcept {
     if (bytes == 0)
         return NYBL_OK;
@@ -81,8 +89,9 @@ nybl_status check_pointer(const void *ptr, size_t bytes, size_t alignment, const
     const auto address = reinterpret_cast<uintptr_t>(ptr);
     if (address % alignment != 0)
         return fail(NYBL_INVALID_ARGUMENT, "%s is not aligned to its element (%zu bytes)", what, alignment);
-    if (UINTPTR_MAX - address < bytes - 1)
-        return fail(NYBL_INVALID_ARGUMENT, "%s: %zu bytes from there wrap around the address space", what,
+    // No object is larger than a difference of pointers can say: a stride of that size is a negative one.
+    if (bytes > PTRDIFF_MAX || UINTPTR_MAX - address < bytes - 1)
+        return fail(NYBL_INVALID_ARGUMENT, "%s: %zu bytes from there do not fit the address space", what,
                     bytes);
     return NYBL_OK;
 }

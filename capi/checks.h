@@ -72,6 +72,10 @@ nybl_status resolve_stride(size_t given, Checked contiguous, Checked row_bytes, 
 
 nybl_status check_size(Checked size, const char *what) noexcept; // refused where it does not fit 64 bits
 
+// Refused where the scratch of a product with that many rows of x may not fit 64 bits. Rows of x and y may
+// overlap, so that their own extents say nothing of it.
+nybl_status check_volume(Checked rows, uint64_t k, const char *what) noexcept;
+
 // Not NULL where `bytes` is not 0, and aligned to `alignment`.
 nybl_status check_pointer(const void *ptr, size_t bytes, size_t alignment, const char *what) noexcept;
 

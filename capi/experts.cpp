@@ -85,7 +85,7 @@ nybl_status check_rows(Checked rows, size_t k, size_t n_experts) noexcept {
     if (rows.value() > INT32_MAX || n_experts > INT32_MAX)
         return fail(NYBL_UNSUPPORTED, "args: %zu slots in all and %zu experts; both must be below 2^31",
                     rows.value(), n_experts);
-    return check_size(rows * k * 2, "args: n_tokens * n_slots * k");
+    return check_volume(rows, k, "args: n_tokens * n_slots * k");
 }
 
 } // namespace

@@ -59,7 +59,7 @@ nybl_status prepare_matmul(const nybl_weights *w, const nybl_matmul_args *given,
     const cpu::Matrix &matrix = w->matrix;
     const size_t batch = args.batch ? args.batch : 1;
     const Checked rows = Checked(args.m) * batch;
-    if (const nybl_status status = check_size(rows, "args: m * batch"); status != NYBL_OK)
+    if (const nybl_status status = check_volume(rows, matrix.k, "args: m * batch * k"); status != NYBL_OK)
         return status;
     // With n = 0 nothing of x is read, with k = 0 neither.
     const bool reads_x = matrix.n != 0;

@@ -334,7 +334,13 @@ TEST_CASE("C24: wrong arguments: products") {
                  a.m = 3;
              });
          }},
-        {"wrap", NYBL_INVALID_ARGUMENT, [&] { return matmul([](Args &a) { a.m = UINT64_MAX / 4 / kK; }); }},
+        {"address space", NYBL_INVALID_ARGUMENT,
+         [&] {
+             return matmul([](Args &a) {
+                 a.x_stride = SIZE_MAX / 2 + 1;
+                 a.x_batch_stride = 4 * kK;
+             });
+         }},
         {"bytes", NYBL_INVALID_ARGUMENT,
          [&] { return nybl_matmul_scratch_bytes(w.get(), &base, 1, nullptr); }},
         {"nth", NYBL_INVALID_ARGUMENT, [&] { return nybl_matmul_scratch_bytes(w.get(), &base, 0, &bytes); }},

@@ -4,6 +4,8 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include <algorithm>
+#include <cstring>
+#include <iterator>
 
 using namespace capi_test;
 
@@ -104,5 +106,52 @@ TEST_CASE("empty codecs and weights") {
         nybl_weights_destroy(made);
         REQUIRE(nybl_weights_quantize(ctx.get(), &desc, nullptr, 0, nullptr, nullptr, &made) == NYBL_OK);
         nybl_weights_destroy(made);
+    }
+}
+
+// Every combination of nothing and something, of format, storage, arithmetic, element types and bias.
+TEST_CASE("limits: m, n and k of 0 in every combination touch nothing or write the bias") {
+    constexpr size_t kM = 3, kN = 18, kK = 256;
+    const nybl::Context ctx = make_context(2);
+    const auto x = random_floats(kM * kK, 4), bias = random_floats(kN, 5);
+    std::vector<nybl_format> formats(std::begin(kFormats), std::end(kFormats));
+    formats.insert(formats.end(), std::begin(kOriginalOnlyFormats), std::end(kOriginalOnlyFormats));
+    const std::vector<uint8_t> untouched(4 * kM * kN, 0xAB);
+    for (const nybl_format format : formats) {
+        const auto blocks = random_blocks(format, kN, kK, 6);
+        for (const auto storage : {NYBL_STORAGE_PACKED, NYBL_STORAGE_ORIGINAL})
+            for (unsigned some = 0; some < 8; ++some) {
+                const size_t m = some & 1 ? kM : 0, n = some & 2 ? kN : 0, k = some & 4 ? kK : 0;
+                const bool empty = n == 0 || k == 0;
+                const auto desc = describe(format, n, k, empty ? nullptr : blocks.data(), 1, storage);
+                nybl_weights *made = nullptr;
+                const nybl_status created = nybl_weights_create(ctx.get(), &desc, &made);
+                if (created == NYBL_UNSUPPORTED && storage == NYBL_STORAGE_PACKED)
+                    continue; // a format without a packed layout
+                REQUIRE(created == NYBL_OK);
+                const nybl::Weights w(made);
+                for (const auto compute : {NYBL_COMPUTE_DEFAULT, NYBL_COMPUTE_F32})
+                    for (const nybl_format type : {NYBL_F32, NYBL_F16, NYBL_BF16})
+                        for (const bool biased : {false, true}) {
+                            INFO(format_name(format) << " storage " << storage << " m " << m << " n " << n
+                                                     << " k " << k << " type " << type);
+                            std::vector<uint8_t> y = untouched;
+                            auto args = f32_args(m, m && !empty ? x.data() : nullptr, nullptr);
+                            args.y = m && n ? y.data() : nullptr;
+                            args.y_type = type;
+                            args.compute = compute;
+                            args.bias = biased ? bias.data() : nullptr;
+                            CHECK(nybl_matmul(w.get(), &args) == NYBL_OK);
+                            const size_t written = m * n * (type == NYBL_F32 ? 4 : 2);
+                            CHECK(
+                                std::equal(y.begin() + std::ptrdiff_t(written), y.end(), untouched.begin()));
+                            if (k == 0 && !biased)
+                                CHECK(std::all_of(y.begin(), y.begin() + std::ptrdiff_t(written),
+                                                  [](uint8_t byte) { return byte == 0; }));
+                            if (k == 0 && biased && type == NYBL_F32)
+                                for (size_t i = 0; i < m && n; ++i)
+                                    CHECK(std::memcmp(&y[4 * i * n], bias.data(), 4 * n) == 0);
+                        }
+            }
     }
 }
