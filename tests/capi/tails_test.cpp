@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cstring>
-#include <sys/mman.h>
-#include <unistd.h>
+#include <limits>
 
+#include "fenced.h"
 #include "support.h"
 
 namespace {
@@ -14,37 +14,7 @@ namespace {
 using namespace capi_test;
 
 constexpr size_t kMaxM = 129, kMaxN = 1001;
-
-// An output that ends right before a page that cannot be touched, with canaries in front.
-class GuardedOutput {
-  public:
-    explicit GuardedOutput(size_t count) : count_(count) {
-        const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-        bytes_ = (count * sizeof(float) + kCanaries * sizeof(float) + page - 1) / page * page + page;
-        map_ = static_cast<char *>(
-            mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-        REQUIRE(map_ != MAP_FAILED);
-        REQUIRE(mprotect(map_ + bytes_ - page, page, PROT_NONE) == 0);
-        data = reinterpret_cast<float *>(map_ + bytes_ - page) - count;
-        std::memset(data - kCanaries, 0xA5, (count + kCanaries) * sizeof(float));
-    }
-    ~GuardedOutput() { munmap(map_, bytes_); }
-    GuardedOutput(const GuardedOutput &) = delete;
-    GuardedOutput &operator=(const GuardedOutput &) = delete;
-
-    bool canaries_live() const {
-        const auto *bytes = reinterpret_cast<const unsigned char *>(data - kCanaries);
-        return std::all_of(bytes, bytes + kCanaries * sizeof(float),
-                           [](unsigned char b) { return b == 0xA5; });
-    }
-
-    float *data;
-
-  private:
-    static constexpr size_t kCanaries = 16;
-    size_t count_, bytes_;
-    char *map_;
-};
+constexpr float kUnwritten = std::numeric_limits<float>::quiet_NaN();
 
 std::vector<size_t> edge_m() {
     std::vector<size_t> all{63, 64, 65, 127, 129};
@@ -75,12 +45,14 @@ struct Problem {
     }
 
     bool matches(const nybl::Weights &weights, size_t m, size_t n) const {
-        const GuardedOutput y(m * n);
-        weights.matmul(f32_args(m, x.data(), y.data));
+        const nybl::test::Fenced memory(m * n * sizeof(float));
+        auto *y = memory.as<float>();
+        std::fill_n(y, m * n, kUnwritten);
+        weights.matmul(f32_args(m, x.data(), y));
         for (size_t row = 0; row < m; ++row)
-            if (std::memcmp(y.data + row * n, expected.data() + row * kMaxN, n * sizeof(float)) != 0)
+            if (std::memcmp(y + row * n, expected.data() + row * kMaxN, n * sizeof(float)) != 0)
                 return false;
-        return y.canaries_live();
+        return memory.intact();
     }
 };
 

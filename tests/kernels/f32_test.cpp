@@ -41,13 +41,15 @@ TEST_CASE("dequantised panels hold the codec's values, bit for bit", "[kernels][
                 expected[i * cpu::kPanelRows + r] = row[i];
         }
         for (const nybl_isa isa : runnable_isas()) {
-            std::vector<float> got(expected.size());
-            const cpu::jit::UnpackArgs args{panel.data(), reinterpret_cast<uint8_t *>(got.data()), blocks};
+            const Fenced fenced_panel(panel.size()), values(expected.size() * sizeof(float));
+            std::copy(panel.begin(), panel.end(), fenced_panel.data());
+            const cpu::jit::UnpackArgs args{fenced_panel.data(), values.data(), blocks};
             const cpu::jit::UnpackFn kernel = cpu::jit::dequantize_kernel(id, isa);
             REQUIRE(kernel != nullptr);
             kernel(&args);
             CAPTURE(format.name, cpu::isa_name(isa));
-            CHECK(same_bits(got, expected));
+            CHECK(values.intact());
+            CHECK(same_bits({values.as<float>(), values.as<float>() + expected.size()}, expected));
         }
     }
 }

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cstring>
 #include <random>
-#include <sys/mman.h>
-#include <unistd.h>
 #include <vector>
 
 #include "cpu/isa.h"
@@ -14,6 +12,7 @@
 #include "cpu/jit/original_kernel.h"
 #include "cpu/panel_source.h"
 #include "cpu/reference.h"
+#include "fenced.h"
 #include "kernels/canary.h"
 #include "kernels/product.h"
 
@@ -22,27 +21,6 @@ namespace {
 
 using cpu::kPanelRows;
 using cpu::Strategy;
-
-// Memory whose last byte lies before a page that may not be read.
-class Fenced {
-  public:
-    explicit Fenced(size_t size) : page_(size_t(sysconf(_SC_PAGESIZE))) {
-        mapped_ = (size + page_ - 1) / page_ * page_ + page_;
-        void *memory = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        REQUIRE(memory != MAP_FAILED);
-        base_ = static_cast<uint8_t *>(memory);
-        REQUIRE(mprotect(base_ + mapped_ - page_, page_, PROT_NONE) == 0);
-        data_ = base_ + mapped_ - page_ - size;
-    }
-    ~Fenced() { munmap(base_, mapped_); }
-    Fenced(const Fenced &) = delete;
-    Fenced &operator=(const Fenced &) = delete;
-    uint8_t *data() const { return data_; }
-
-  private:
-    size_t page_, mapped_;
-    uint8_t *base_, *data_;
-};
 
 size_t row_bytes(const quant::Format &format, size_t k) {
     return k / format.block_size * format.block_bytes;
@@ -56,7 +34,7 @@ void check_gather(const quant::Format &format, nybl_isa isa, const uint8_t *firs
     std::vector<uint8_t> expected(cpu::panel_bytes(layout, k));
     cpu::pack_panel(layout, k, kPanelRows, first, stride, expected.data());
     expected.resize(blocks * layout.block_bytes);
-    std::vector<uint8_t> got(blocks * layout.block_bytes + 64, 0xA5);
+    const Fenced got(blocks * layout.block_bytes);
     const uint8_t *rows[kPanelRows];
     for (size_t r = 0; r < kPanelRows; ++r)
         rows[r] = first + r * stride;
@@ -65,9 +43,8 @@ void check_gather(const quant::Format &format, nybl_isa isa, const uint8_t *firs
     const cpu::jit::GatherArgs args{.rows = rows, .dst = got.data(), .blocks = blocks, .ahead = 4096};
     kernel(&args);
     CAPTURE(format.name, cpu::isa_name(isa), blocks, stride);
-    CHECK(std::all_of(got.end() - 64, got.end(), [](uint8_t byte) { return byte == 0xA5; }));
-    got.resize(blocks * layout.block_bytes);
-    REQUIRE(got == expected);
+    CHECK(got.intact());
+    REQUIRE(std::equal(expected.begin(), expected.end(), got.data()));
 }
 
 TEST_CASE("gathered rows are the packed panel, at every alignment, up to the last byte",

@@ -1,6 +1,7 @@
 // The product of one random matrix pair, as the kernel under test and the scalar reference are asked for it.
 #include "kernels/product.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdio>
@@ -10,17 +11,6 @@
 #include "cpu/isa.h"
 
 namespace nybl::test {
-namespace {
-
-// 64-byte aligned bytes inside a vector that is a little longer.
-uint8_t *aligned(std::vector<uint8_t> &bytes, size_t size) {
-    bytes.resize(size + 64);
-    const auto address = reinterpret_cast<uintptr_t>(bytes.data());
-    return bytes.data() + (64 - address % 64) % 64;
-}
-
-} // namespace
-
 std::vector<nybl_isa> runnable_isas() {
     static const std::vector<nybl_isa> isas = [] {
         std::vector<nybl_isa> found;
@@ -52,20 +42,24 @@ std::vector<uint8_t> random_blocks(const quant::Format &format, size_t rows, siz
     return bytes;
 }
 
-RandomProduct::RandomProduct(nybl_format format, size_t m, size_t n, size_t k, uint32_t seed) : m_(m) {
+RandomProduct::RandomProduct(nybl_format format, size_t m, size_t n, size_t k, uint32_t seed)
+    : m_(m), fence_(seed % 2 ? Fenced::Fence::Behind : Fenced::Fence::Before) {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal;
     w_.format = quant::find_format(format);
     w_.layout = cpu::find_panel_layout(format);
     w_.n = n;
     w_.k = k;
-    original_ = random_blocks(*w_.format, n, k, random);
+    const std::vector<uint8_t> blocks = random_blocks(*w_.format, n, k, random);
+    original_ = std::make_unique<Fenced>(blocks.size(), fence_);
+    std::copy(blocks.begin(), blocks.end(), original_->data());
     const size_t row_bytes = k / w_.format->block_size * w_.format->block_bytes;
     const size_t panel = cpu::panel_bytes(*w_.layout, k);
-    uint8_t *packed = aligned(packed_, cpu::panel_count(n) * panel);
+    packed_ = std::make_unique<Fenced>(cpu::panel_count(n) * panel, fence_);
     for (size_t p = 0; p < cpu::panel_count(n); ++p)
         cpu::pack_panel(*w_.layout, k, std::min(cpu::kPanelRows, n - p * cpu::kPanelRows),
-                        original_.data() + p * cpu::kPanelRows * row_bytes, row_bytes, packed + p * panel);
+                        original_->data() + p * cpu::kPanelRows * row_bytes, row_bytes,
+                        packed_->data() + p * panel);
     x.resize(m * k);
     for (float &value : x)
         value = normal(random);
@@ -73,39 +67,40 @@ RandomProduct::RandomProduct(nybl_format format, size_t m, size_t n, size_t k, u
 
 std::vector<float> RandomProduct::run(const cpu::KernelChoice &kernel, nybl_storage storage,
                                       size_t nth) const {
-    // Canaries around the output: a kernel that writes beside it is caught by the comparison.
-    constexpr float kCanary = 12345.0f;
+    constexpr float kUnwritten = 12345.0f;
     const size_t n = w_.n, k = w_.k;
-    std::vector<float> y(m_ * n + 32, kCanary);
+    const Fenced y(m_ * n * sizeof(float), fence_), fenced_x(x.size() * sizeof(float), fence_),
+        fenced_bias(bias.size() * sizeof(float), fence_);
+    std::fill_n(y.as<float>(), m_ * n, kUnwritten);
+    std::copy(x.begin(), x.end(), fenced_x.as<float>());
+    std::copy(bias.begin(), bias.end(), fenced_bias.as<float>());
+    const bool in_place = storage == NYBL_STORAGE_ORIGINAL;
     cpu::Product product;
     product.w = w_;
     product.w.storage = storage;
-    auto *packed = const_cast<uint8_t *>(packed_.data());
-    product.w.data = storage == NYBL_STORAGE_ORIGINAL
-                         ? original_.data()
-                         : packed + (64 - reinterpret_cast<uintptr_t>(packed) % 64) % 64;
-    product.w.stride = storage == NYBL_STORAGE_ORIGINAL ? k / w_.format->block_size * w_.format->block_bytes
-                                                        : cpu::panel_bytes(*w_.layout, k);
-    product.y = {reinterpret_cast<uint8_t *>(y.data() + 16), NYBL_F32, m_, n * 4, 0};
-    product.bias = bias.empty() ? nullptr : bias.data();
+    product.w.data = in_place ? original_->data() : packed_->data();
+    product.w.stride =
+        in_place ? k / w_.format->block_size * w_.format->block_bytes : cpu::panel_bytes(*w_.layout, k);
+    product.y = {y.data(), NYBL_F32, m_, n * 4, 0};
+    product.bias = bias.empty() ? nullptr : fenced_bias.as<float>();
     product.kernel = kernel;
     cpu::Job job;
     job.m = m_;
     job.k = k;
-    job.x = {reinterpret_cast<uint8_t *>(const_cast<float *>(x.data())), NYBL_F32, m_, k * 4, 0};
+    job.x = {fenced_x.data(), NYBL_F32, m_, k * 4, 0};
     job.products = &product;
     job.n_products = 1;
-    std::vector<uint8_t> memory;
-    uint8_t *scratch = aligned(memory, cpu::scratch_bytes(job, nth));
-    cpu::begin(job, scratch, nth);
+    const Fenced scratch(cpu::scratch_bytes(job, nth), fence_);
+    cpu::begin(job, scratch.data(), nth);
     for (size_t i = 0; i < nth; ++i)
-        cpu::quantize(job, scratch, i, nth);
+        cpu::quantize(job, scratch.data(), i, nth);
     for (size_t i = nth; i-- > 0;)
-        cpu::compute(job, scratch, i, nth);
-    for (size_t i = 0; i < 16; ++i)
-        if (y[i] != kCanary || y[m_ * n + 16 + i] != kCanary)
+        cpu::compute(job, scratch.data(), i, nth);
+    for (const Fenced *memory : std::initializer_list<const Fenced *>{&y, &fenced_x, &fenced_bias, &scratch,
+                                                                      original_.get(), packed_.get()})
+        if (!memory->intact())
             return {};
-    return {y.begin() + 16, y.end() - 16};
+    return {y.as<float>(), y.as<float>() + m_ * n};
 }
 
 bool same_bits(const std::vector<float> &a, const std::vector<float> &b) {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <random>
 #include <vector>
 
 #include "cpu/matmul.h"
+#include "fenced.h"
 
 namespace nybl::test {
 
@@ -23,6 +25,7 @@ class RandomProduct {
     RandomProduct(nybl_format format, size_t m, size_t n, size_t k, uint32_t seed);
 
     // The outputs, row-major, of a job with this kernel over nth threads that run one after the other.
+    // Everything that kernels touch lies between pages that fault; empty where they wrote beside an output.
     std::vector<float> run(const cpu::KernelChoice &kernel, nybl_storage storage, size_t nth) const;
     std::vector<float> reference() const { return run({}, NYBL_STORAGE_PACKED, 1); }
 
@@ -32,8 +35,8 @@ class RandomProduct {
   private:
     cpu::Matrix w_;
     size_t m_;
-    std::vector<uint8_t> original_;
-    std::vector<uint8_t> packed_;
+    Fenced::Fence fence_; // behind or before, by the seed
+    std::unique_ptr<Fenced> original_, packed_;
 };
 
 // Equal bits, any NaN equal to any NaN.

@@ -15,6 +15,7 @@
 #include "cpu/isa.h"
 #include "cpu/jit/generator.h"
 #include "cpu/jit/quantize_kernel.h"
+#include "fenced.h"
 #include "kernels/canary.h"
 #include "kernels/product.h"
 
@@ -60,21 +61,28 @@ std::vector<uint8_t> comparable(std::vector<uint8_t> tile, size_t groups, size_t
 
 // Quantises the row both ways as row t of a tile; bytes that neither may touch are compared too.
 void check_row(nybl_format type, nybl_isa isa, const std::vector<uint8_t> &row, size_t tile_rows, size_t t) {
+    using test::Fenced;
     const size_t groups = row.size() / element_bytes(type) / 32;
     std::vector<ActivationGroup> plain(groups);
     quantize_row(dot_family(isa), type, row.data(), 32 * groups, plain.data());
-    std::vector<uint8_t> expected(activation_bytes(tile_rows, 32 * groups) + 64, kUntouched);
-    std::vector<uint8_t> got = expected;
+    std::vector<uint8_t> expected(activation_bytes(tile_rows, 32 * groups), kUntouched);
+    // The fences of the two change sides from row to row of a tile.
+    const Fenced x(row.size(), t % 2 ? Fenced::Fence::Before : Fenced::Fence::Behind),
+        tile(expected.size(), t % 2 ? Fenced::Fence::Behind : Fenced::Fence::Before);
+    std::copy(row.begin(), row.end(), x.data());
+    std::fill_n(tile.data(), tile.size(), kUntouched);
     scatter_row(plain.data(), groups, t, tile_rows, expected.data());
     const jit::QuantizeFn kernel = jit::quantize_kernel(type, isa);
     REQUIRE(kernel != nullptr);
-    const jit::QuantizeArgs args{.x = row.data(),
-                                 .q = got.data() + 32 * t,
-                                 .fields = got.data() + 32 * tile_rows + 4 * t,
+    const jit::QuantizeArgs args{.x = x.data(),
+                                 .q = tile.data() + 32 * t,
+                                 .fields = tile.data() + 32 * tile_rows + 4 * t,
                                  .tile_rows = tile_rows,
                                  .groups = groups};
     kernel(&args);
+    const std::vector<uint8_t> got(tile.data(), tile.data() + tile.size());
     CAPTURE(type, isa_name(isa), tile_rows, t);
+    REQUIRE(tile.intact());
     REQUIRE(comparable(expected, groups, tile_rows) == comparable(got, groups, tile_rows));
 }
 

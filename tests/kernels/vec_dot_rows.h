@@ -5,14 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <random>
-#include <stdexcept>
-#include <sys/mman.h>
-#include <unistd.h>
 #include <vector>
 
 #include <nybl/nybl.h>
+
+#include "fenced.h"
 
 namespace nybl::test {
 
@@ -31,31 +29,6 @@ inline const std::vector<VecDotFormat> &vec_dot_formats() {
     };
     return formats;
 }
-
-// Bytes that end at a page which faults when touched, or that start right behind one.
-class Fenced {
-  public:
-    enum class Fence { Behind, Before };
-
-    Fenced(size_t bytes, Fence fence) : page_(static_cast<size_t>(sysconf(_SC_PAGESIZE))) {
-        inner_ = (bytes + page_ - 1) / page_ * page_;
-        base_ = static_cast<uint8_t *>(
-            mmap(nullptr, inner_ + 2 * page_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-        if (base_ == MAP_FAILED || mprotect(base_, page_, PROT_NONE) != 0 ||
-            mprotect(base_ + page_ + inner_, page_, PROT_NONE) != 0) {
-            throw std::runtime_error("no fenced memory");
-        }
-        data_ = base_ + page_ + (fence == Fence::Behind ? inner_ - bytes : 0);
-    }
-    ~Fenced() { munmap(base_, inner_ + 2 * page_); }
-    Fenced(const Fenced &) = delete;
-    Fenced &operator=(const Fenced &) = delete;
-    uint8_t *data() const { return data_; }
-
-  private:
-    size_t page_, inner_ = 0;
-    uint8_t *base_ = nullptr, *data_ = nullptr;
-};
 
 struct VecDotRows {
     VecDotRows(const VecDotFormat &format_, size_t blocks_, Fenced::Fence fence = Fenced::Fence::Behind)
