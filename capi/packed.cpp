@@ -13,9 +13,6 @@ namespace {
 // "NYBL", the version of the layout in cpu/panel.h, and the format. The version changes with any change to
 // the bytes.
 constexpr uint64_t kLayoutVersion = 1;
-constexpr uint64_t layout_id(nybl_format format) noexcept {
-    return uint64_t{0x4e59424c} << 32 | kLayoutVersion << 16 | static_cast<uint64_t>(format);
-}
 
 nybl_status validate_panels(nybl_context *ctx, const WeightsShape &shape, const uint8_t *packed) noexcept {
     const size_t blocks = shape.desc.k / shape.format->block_size;
@@ -62,11 +59,11 @@ nybl_status from_packed(nybl_context *ctx, const nybl_weights_desc *desc, const 
         return status;
     if (shape.desc.storage != NYBL_STORAGE_PACKED)
         return fail(NYBL_INVALID_ARGUMENT, "desc: packed bytes cannot be weights in original storage");
-    if (id != layout_id(shape.desc.format))
+    if (id != packed_layout_id(shape.desc.format))
         return fail(NYBL_INVALID_ARGUMENT,
                     "layout_id is %#" PRIx64 ", not the %#" PRIx64
                     " of %s in this version: pack the weights again",
-                    id, layout_id(shape.desc.format), shape.format->name);
+                    id, packed_layout_id(shape.desc.format), shape.format->name);
     if (bytes != shape.packed_bytes)
         return fail(NYBL_INVALID_ARGUMENT, "packed: %zu bytes; this format, n, k and n_experts pack into %zu",
                     bytes, shape.packed_bytes);
@@ -113,6 +110,10 @@ nybl_status unpack(const nybl_weights *w, void *dst, size_t given_stride) {
 
 } // namespace
 
+uint64_t nybl::capi::packed_layout_id(nybl_format format) noexcept {
+    return uint64_t{0x4e59424c} << 32 | kLayoutVersion << 16 | static_cast<uint64_t>(format);
+}
+
 nybl_status nybl_weights_packed(const nybl_weights *w, const void **packed, size_t *bytes, uint64_t *id) {
     if (!w)
         return null_argument("w");
@@ -127,7 +128,7 @@ nybl_status nybl_weights_packed(const nybl_weights *w, const void **packed, size
                     "these weights are in original storage: there are no packed bytes");
     *packed = w->matrix.data;
     *bytes = w->data_bytes;
-    *id = layout_id(w->matrix.format->id);
+    *id = packed_layout_id(w->matrix.format->id);
     return NYBL_OK;
 }
 

@@ -177,8 +177,10 @@ void nybl_weights_destroy(nybl_weights *w) {
         return;
     nybl_context *ctx = w->ctx;
     remove_from_gpu(w);
+    nybl_pack *pack = w->pack;
     ctx->memory.deallocate(w->owned, w->data_bytes);
     ctx->memory.deallocate(w, sizeof *w);
+    release(pack);
     release(ctx);
 }
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <nybl/nybl.h>
+#include <nybl/nybl_pack.h>
 
 #include "base/checked.h"
 #include "context.h"
@@ -19,6 +19,7 @@ struct nybl_weights {
     size_t data_bytes; // packed: bytes behind matrix.data
     nybl::gpu::DeviceWeights *device_weights; // on the context's device; NULL: the CPU serves them
     nybl_status device_status;                // why not
+    nybl_pack *pack;                          // the file that data lies in, held; NULL: none
 };
 
 namespace nybl::capi {
@@ -44,6 +45,12 @@ nybl_status check_weights_data(WeightsShape *shape) noexcept;
 // A handle on `data` (panels or original rows); owned: the handle frees it. Takes nothing over on failure.
 nybl_status make_weights(nybl_context *ctx, const WeightsShape &shape, const void *data, void *owned,
                          nybl_weights **w) noexcept;
+
+// Names a format's packed bytes in this version; see nybl_weights_packed.
+uint64_t packed_layout_id(nybl_format format) noexcept;
+
+// Gives up a weights handle's hold on the file that its data lies in.
+void release(nybl_pack *pack) noexcept;
 
 // Packed bytes that are freed unless a handle takes them.
 class PackedMemory {

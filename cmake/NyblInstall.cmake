@@ -10,6 +10,9 @@ if(BUILD_SHARED_LIBS)
     list(APPEND nybl_targets nybl_static)
 endif()
 install(TARGETS ${nybl_targets} EXPORT nyblTargets)
+if(NYBL_BUILD_TOOLS)
+    install(TARGETS nybl-pack)
+endif()
 install(EXPORT nyblTargets NAMESPACE nybl:: DESTINATION ${nybl_package_dir})
 
 configure_package_config_file(cmake/nyblConfig.cmake.in ${PROJECT_BINARY_DIR}/nyblConfig.cmake

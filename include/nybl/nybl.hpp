@@ -1,12 +1,12 @@
 // nybl.hpp: the C API of nybl.h with owners and exceptions. Header-only, C++17.
 //
-// Context and Weights own a handle: they move, do not copy, and destroy it at the end of their life. A
+// Context, Weights and Pack own a handle: they move, do not copy, and destroy it at the end of their life. A
 // function that fails throws nybl::Error with the status and the sentence of nybl_last_error(). Everything
-// else, structs included, is nybl.h's: make<T>() gives one with its struct_size set and the rest zero.
+// else, structs included, is the C headers': make<T>() gives one with its struct_size set and the rest zero.
 #ifndef NYBL_HPP
 #define NYBL_HPP
 
-#include <nybl/nybl.h>
+#include <nybl/nybl_pack.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -103,6 +103,48 @@ class Weights {
 
   private:
     nybl_weights *handle_ = nullptr;
+};
+
+// A file of packed weights, mapped. Weights made from it hold it: the Pack object may go first.
+class Pack {
+  public:
+    Pack(const Context &context, const char *path) {
+        check(nybl_pack_open(context.get(), path, nullptr, &handle_));
+    }
+    Pack(const Context &context, const char *path, const nybl_pack_options &options) {
+        check(nybl_pack_open(context.get(), path, &options, &handle_));
+    }
+    ~Pack() { nybl_pack_close(handle_); }
+    Pack(Pack &&other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+    Pack &operator=(Pack &&other) noexcept {
+        std::swap(handle_, other.handle_);
+        return *this;
+    }
+
+    nybl_pack *get() const noexcept { return handle_; }
+    std::uint64_t count() const {
+        std::uint64_t count = 0;
+        check(nybl_pack_count(handle_, &count));
+        return count;
+    }
+    nybl_pack_tensor at(std::uint64_t index) const {
+        auto tensor = make<nybl_pack_tensor>();
+        check(nybl_pack_at(handle_, index, &tensor));
+        return tensor;
+    }
+    nybl_pack_tensor find(const char *name) const {
+        auto tensor = make<nybl_pack_tensor>();
+        check(nybl_pack_find(handle_, name, &tensor));
+        return tensor;
+    }
+    Weights weights(const char *name) const {
+        nybl_weights *made = nullptr;
+        check(nybl_pack_weights(handle_, name, &made));
+        return Weights(made);
+    }
+
+  private:
+    nybl_pack *handle_ = nullptr;
 };
 
 // rows x k floats as rows of blocks, contiguous, on the calling thread at the default level.

@@ -1,5 +1,5 @@
 /* Every public function, called or at least linked from C99. */
-#include <nybl/nybl.h>
+#include <nybl/nybl_pack.h>
 
 #include "capi/symbols.h"
 
@@ -42,6 +42,13 @@ static const struct nybl_test_symbol all[] = {
     ENTRY(nybl_matmul_id_part),
     ENTRY(nybl_context_memory),
     ENTRY(nybl_matmul_explain),
+    ENTRY(nybl_pack_open),
+    ENTRY(nybl_pack_close),
+    ENTRY(nybl_pack_count),
+    ENTRY(nybl_pack_at),
+    ENTRY(nybl_pack_find),
+    ENTRY(nybl_pack_weights),
+    ENTRY(nybl_pack_metadata),
 };
 
 size_t nybl_test_symbols(const struct nybl_test_symbol **symbols) {

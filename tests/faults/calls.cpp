@@ -218,6 +218,42 @@ std::vector<PublicCall> table() {
              auto info = nybl::make<nybl_kernel_info>();
              return nybl_matmul_explain(s.packed.get(), S::kM, &info);
          }},
+        {"nybl_pack_open, nybl_pack_close",
+         [](S &s) {
+             auto with = nybl::make<nybl_pack_options>();
+             with.verify = 1;
+             return made_and_gone<nybl_pack>(
+                 s,
+                 [&](nybl_pack **pack) {
+                     return nybl_pack_open(s.context.get(), s.d.pack.c_str(), &with, pack);
+                 },
+                 nybl_pack_close);
+         }},
+        {"nybl_pack_count",
+         [](S &s) {
+             uint64_t count = 0;
+             return keep(s, nybl_pack_count(s.pack.get(), &count), &count, sizeof count);
+         }},
+        {"nybl_pack_at",
+         [](S &s) {
+             auto tensor = nybl::make<nybl_pack_tensor>();
+             return keep(s, nybl_pack_at(s.pack.get(), 0, &tensor), &tensor.n, sizeof tensor.n);
+         }},
+        {"nybl_pack_find",
+         [](S &s) {
+             auto tensor = nybl::make<nybl_pack_tensor>();
+             return keep(s, nybl_pack_find(s.pack.get(), "w", &tensor), &tensor.k, sizeof tensor.k);
+         }},
+        {"nybl_pack_weights",
+         [](S &s) {
+             return weights(s, [&](nybl_weights **w) { return nybl_pack_weights(s.pack.get(), "w", w); });
+         }},
+        {"nybl_pack_metadata",
+         [](S &s) {
+             const void *metadata = nullptr;
+             size_t bytes = 0;
+             return keep(s, nybl_pack_metadata(s.pack.get(), &metadata, &bytes), &bytes, sizeof bytes);
+         }},
     };
 }
 
@@ -231,6 +267,10 @@ const Data &Stage::data() {
         d.q4_1 = nybl::quantize(NYBL_Q4_1, kExperts * kN, kK, d.source.data());
         d.q4_k = nybl::quantize(NYBL_Q4_K, kN, kK, d.source.data());
         d.q8_0_row = nybl::quantize(NYBL_Q8_0, 1, kK, d.source.data());
+        d.folder = std::make_shared<tools_test::Folder>();
+        tools_test::Model model;
+        model.tensor("w", {kK, kN}, NYBL_Q4_K, d.q4_k);
+        d.pack = tools_test::pack(*d.folder, model.bytes());
         return d;
     }();
     return made;
@@ -240,8 +280,8 @@ Stage::Stage(nybl_isa max_isa, const nybl_allocator *allocator)
     : context(open_context(max_isa, allocator)), packed(context, describe(NYBL_Q4_1, kN, kK, d.q4_1.data())),
       original(context, describe(NYBL_Q4_K, kN, kK, d.q4_k.data(), 1, NYBL_STORAGE_ORIGINAL)),
       other(context, describe(NYBL_Q4_K, kN, kK, d.q4_k.data())),
-      experts(context, describe(NYBL_Q4_1, kN, kK, d.q4_1.data(), kExperts)), scratch(1 << 20),
-      out(size_t{4} * kN * kK, kUntouched) {
+      experts(context, describe(NYBL_Q4_1, kN, kK, d.q4_1.data(), kExperts)), pack(context, d.pack.c_str()),
+      scratch(1 << 20), out(size_t{4} * kN * kK, kUntouched) {
     nybl::check(nybl_weights_packed(packed.get(), &panels, &panels_bytes, &layout_id));
 }
 

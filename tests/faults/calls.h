@@ -1,12 +1,14 @@
-// Every public function of nybl.h as a call on one set of handles and buffers, for tests that make each of
+// Every public function as a call on one set of handles and buffers, for tests that make each of
 // them fail.
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "capi/support.h"
+#include "tools/support.h"
 
 namespace nybl::fault {
 
@@ -14,6 +16,8 @@ namespace nybl::fault {
 struct Data {
     std::vector<float> x, source;
     std::vector<uint8_t> q4_1, q4_k, q8_0_row;
+    std::shared_ptr<tools_test::Folder> folder;
+    std::string pack; // a file of packed weights in the folder, with one tensor, "w"
 };
 
 // What calls work on, complete before any of them runs. Calls allocate nothing of their own.
@@ -30,6 +34,7 @@ class Stage {
     nybl::Context context;
     std::vector<int32_t> ids{0, 2, -1, 1, 1, 2};
     nybl::Weights packed, original, other, experts;
+    nybl::Pack pack;
     const void *panels = nullptr;
     size_t panels_bytes = 0;
     uint64_t layout_id = 0;

@@ -5,7 +5,7 @@ library=$NYBL_BUILD_DIR/libnybl.so
 header=$NYBL_SOURCE_DIR/include/nybl/nybl.h
 
 # nybl_opencl.h holds in builds with the GPU path only.
-headers=("$header")
+headers=("$header" "$NYBL_SOURCE_DIR/include/nybl/nybl_pack.h")
 if grep -q '^NYBL_GPU:BOOL=ON' "$NYBL_BUILD_DIR/CMakeCache.txt" &&
     ! grep -q '^NYBL_OPENCL_INCLUDE_DIR:PATH=.*NOTFOUND' "$NYBL_BUILD_DIR/CMakeCache.txt"; then
     headers+=("$NYBL_SOURCE_DIR/include/nybl/nybl_opencl.h")

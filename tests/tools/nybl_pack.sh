@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# The program nybl-pack as a user calls it: $1 is the program.
+source "$NYBL_SOURCE_DIR/tests/script.sh"
+program=$1
+
+# A GGUF model of one Q4_0 matrix (32 x 4) and one F32 vector, by hand.
+python3 - "$scratch/model.gguf" <<'END'
+import struct, sys
+def text(s): return struct.pack("<Q", len(s)) + s.encode()
+def tensor(name, dims, kind, offset):
+    return text(name) + struct.pack("<I", len(dims)) + struct.pack(f"<{len(dims)}Q", *dims) + struct.pack("<IQ", kind, offset)
+head = b"GGUF" + struct.pack("<IQQ", 3, 2, 1) + text("general.name") + struct.pack("<I", 8) + text("by hand")
+head += tensor("a.weight", [32, 4], 2, 0) + tensor("norm", [4], 0, 96)
+head += bytes(-len(head) % 32)
+blocks = b"".join(struct.pack("<e", 1.0) + bytes(range(16)) for _ in range(4))
+open(sys.argv[1], "wb").write(head + blocks + bytes(96 - len(blocks)) + struct.pack("<4f", 1, 2, 3, 4))
+END
+
+packs() {
+    "$program" "$scratch/model.gguf" "$scratch/out.nybl" >"$scratch/said" 2>"$scratch/progress" || return 1
+    prints '1 tensors packed, 1 kept' cat "$scratch/said" || because "said: $(cat "$scratch/said")" || return 1
+    prints '100 %' cat "$scratch/progress" || because "no progress shown: $(cat "$scratch/progress")"
+}
+
+lists() {
+    prints 'a.weight  *Q4_0  *packed .*4 x 32' "$program" --list "$scratch/out.nybl" &&
+        prints 'norm  *F32  *original ' "$program" --list "$scratch/out.nybl"
+}
+
+verifies() { prints 'all checksums right' "$program" --verify "$scratch/out.nybl"; }
+
+# refused STATUS TEXT ARGUMENTS...: that exit status, and that text on stderr.
+refused() {
+    local wanted=$1 text=$2 said status
+    shift 2
+    said=$("$program" "$@" 2>&1 >/dev/null)
+    status=$?
+    [[ $status == "$wanted" && $said == *"$text"* ]] || because "status $status: $said"
+}
+
+cp "$scratch/model.gguf" "$scratch/cut.gguf" && truncate -s -20 "$scratch/cut.gguf"
+check "nybl-pack packs and shows progress" packs
+check "nybl-pack lists a packed file" lists
+check "nybl-pack verifies a packed file" verifies
+check "nybl-pack refuses a model that is cut short" refused 1 "cut.gguf: " "$scratch/cut.gguf" "$scratch/no"
+check "nybl-pack refuses the model as its own output" refused 2 "the model itself" "$scratch/model.gguf" "$scratch/model.gguf"
+check "nybl-pack says how it is called" refused 2 "expected 2 file name(s)" "$scratch/model.gguf"
+check "nybl-pack refuses another file" refused 1 "not a file of packed weights" --list "$scratch/model.gguf"
+check "nothing is left of refused runs" test ! -e "$scratch/no"
+finish
