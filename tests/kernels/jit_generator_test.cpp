@@ -29,7 +29,7 @@ struct Args {
 // A generator whose body is given by the test.
 class Scripted : public Generator {
   public:
-    Scripted(std::function<void(Scripted &)> body, Abi abi = kHostAbi) : Generator(kKey, abi), body_(body) {}
+    explicit Scripted(std::function<void(Scripted &)> body) : Generator(kKey), body_(body) {}
     using Generator::args;
     using Generator::broadcast_16;
     using Generator::broadcast_f32;
@@ -104,8 +104,8 @@ TEST_CASE("frames give back what each convention promises", "[jit]") {
             for (const int vectors : {1, 6, 7, 11, 16}) {
                 for (const uint32_t stack : {0u, 8u, 64u, 1000u, kMaxStack}) {
                     const Frame frame{.saved = saved, .vectors = vectors, .stack = stack};
-                    Scripted generator([&](Scripted &g) { overwrite_all(g, frame); }, abi);
-                    const Placed placed(generator.finish());
+                    Scripted generator([&](Scripted &g) { overwrite_all(g, frame); });
+                    const Placed placed(generator.finish(abi));
                     REQUIRE(placed.entry() != nullptr);
                     CAPTURE(abi == Abi::Win64, saved, vectors, stack);
                     REQUIRE(test::broken_by_call(placed.entry(), nullptr, abi) == "");
@@ -140,14 +140,12 @@ TEST_CASE("stack space is aligned to 64 bytes", "[jit]") {
     }
     for (const Abi abi : {Abi::SystemV, Abi::Win64}) {
         for (const int saved : {0, 1, 2}) {
-            Scripted generator(
-                [&](Scripted &g) {
-                    g.open_frame({.saved = saved, .vectors = 8, .stack = 128});
-                    g.mov(g.ptr[g.args], g.rsp);
-                    g.close_frame();
-                },
-                abi);
-            const Placed placed(generator.finish());
+            Scripted generator([&](Scripted &g) {
+                g.open_frame({.saved = saved, .vectors = 8, .stack = 128});
+                g.mov(g.ptr[g.args], g.rsp);
+                g.close_frame();
+            });
+            const Placed placed(generator.finish(abi));
             uint64_t rsp = 1;
             CHECK(test::broken_by_call(placed.entry(), &rsp, abi) == "");
             CHECK(rsp % 64 == 0);

@@ -272,9 +272,10 @@ TEST_CASE("generated dot products keep both calling conventions", "[vec_dot]") {
         for (const nybl_isa isa : native_isas()) {
             for (const cpu::jit::Abi abi : {cpu::jit::Abi::SystemV, cpu::jit::Abi::Win64}) {
                 const cpu::jit::KernelKey key{cpu::jit::KernelKind::VecDot, format.id, isa};
-                cpu::jit::VecDot32 of_32(key, abi);
-                cpu::jit::VecDot256 of_256(key, abi);
-                const std::span<const uint8_t> code = format.block == 32 ? of_32.finish() : of_256.finish();
+                cpu::jit::VecDot32 of_32(key);
+                cpu::jit::VecDot256 of_256(key);
+                const std::span<const uint8_t> code =
+                    format.block == 32 ? of_32.finish(abi) : of_256.finish(abi);
                 const void *entry = cpu::jit::make_executable(code);
                 REQUIRE(entry != nullptr);
                 VecDotRows rows(format, 15);

@@ -13,7 +13,7 @@
 #include "cpu/isa.h"
 #include "cpu/jit/executable_memory.h"
 #include "cpu/jit/generator.h"
-#include "cpu/jit/profiler.h"
+#include "cpu/jit/place.h"
 #include "quant/format.h"
 
 namespace nybl::cpu::jit {
@@ -64,12 +64,7 @@ const void *generate(const KernelKey &key, GeneratorFactory factory, bool *lasti
     *lasting = false;
     try {
         const std::unique_ptr<Generator> generator = factory(key);
-        const std::span<const uint8_t> code = generator->finish();
-        const void *entry = make_executable(code);
-        if (entry != nullptr) {
-            announce_kernel(name.text, entry, code.size());
-        }
-        return entry;
+        return place_kernel(*generator, name.text);
     } catch (const std::bad_alloc &) {
         fail(NYBL_OUT_OF_MEMORY, "no memory to generate kernel %s", name.text);
     } catch (const std::exception &error) {

@@ -37,14 +37,15 @@ int kept_vectors(Abi abi, const Frame &frame) {
 
 } // namespace
 
-Generator::Generator(const KernelKey &key, Abi abi)
-    : Xbyak::CodeGenerator(kScratchBytes, Xbyak::DontSetProtectRWE, heap()), key_(key), abi_(abi) {
+Generator::Generator(const KernelKey &key)
+    : Xbyak::CodeGenerator(kScratchBytes, Xbyak::DontSetProtectRWE, heap()), key_(key) {
     setDefaultJmpNEAR(true); // a forward jump may cross an unrolled body
     // vpdpbusd exists twice: only the VEX form runs on machines without AVX-512.
     setDefaultEncoding(key.isa >= NYBL_ISA_AVX512_VNNI ? Xbyak::EvexEncoding : Xbyak::VexEncoding);
 }
 
-std::span<const uint8_t> Generator::finish() {
+std::span<const uint8_t> Generator::finish(Abi abi) {
+    abi_ = abi;
     emit();
     emit_constants();
     ready(); // throws where a label was never placed

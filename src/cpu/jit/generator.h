@@ -36,14 +36,15 @@ class Generator : public Xbyak::CodeGenerator {
     Generator(const Generator &) = delete;
     Generator &operator=(const Generator &) = delete;
 
-    // Emits the kernel and its constants; call once. The bytes may be copied to any 64-byte aligned address
-    // and live as long as this object. Throws Xbyak::Error where the kernel is not valid code.
-    std::span<const uint8_t> finish();
+    // Emits the kernel and its constants for callers of that convention; call once. The bytes may be copied
+    // to any 64-byte aligned address and live as long as this object. Throws Xbyak::Error where the kernel is
+    // not valid code.
+    std::span<const uint8_t> finish(Abi abi = kHostAbi);
 
     const KernelKey &key() const noexcept { return key_; }
 
   protected:
-    explicit Generator(const KernelKey &key, Abi abi = kHostAbi);
+    explicit Generator(const KernelKey &key);
 
     // Emits from open_frame to close_frame.
     virtual void emit() = 0;
@@ -71,7 +72,7 @@ class Generator : public Xbyak::CodeGenerator {
     void emit_constants();
 
     const KernelKey key_;
-    const Abi abi_;
+    Abi abi_ = kHostAbi;
     Frame frame_;
     std::deque<Constant> constants_; // a deque: labels must not move
 };

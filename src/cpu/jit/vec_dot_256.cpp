@@ -13,8 +13,8 @@ constexpr int kUnpacked = 32, kFactors = 48; // on the stack
 
 } // namespace
 
-VecDot256::VecDot256(const KernelKey &key, Abi abi)
-    : VecDotGenerator(key, abi), fifth_(key.format == NYBL_Q5_K), w_bytes_(fifth_ ? 176 : 144),
+VecDot256::VecDot256(const KernelKey &key)
+    : VecDotGenerator(key), fifth_(key.format == NYBL_Q5_K), w_bytes_(fifth_ ? 176 : 144),
       w_quants_(fifth_ ? 48 : 16) {}
 
 // r8 weights, r9 activations, r10 super-blocks left, r11 prefetch cursor; rax, rcx, rdx for scales and

@@ -18,8 +18,8 @@ constexpr int8_t kTable[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 
 
 } // namespace
 
-VecDot32::VecDot32(const KernelKey &key, Abi abi)
-    : VecDotGenerator(key, abi), has_min_(key.format == NYBL_Q4_1 || key.format == NYBL_Q5_1),
+VecDot32::VecDot32(const KernelKey &key)
+    : VecDotGenerator(key), has_min_(key.format == NYBL_Q4_1 || key.format == NYBL_Q5_1),
       table_(key.format == NYBL_IQ4_NL), offset_(key.format == NYBL_Q4_0), fifth_(key.format == NYBL_Q5_1),
       w_bytes_(16 + (has_min_ ? 4 : 2) + (fifth_ ? 4 : 0)), w_quants_(w_bytes_ - 16),
       a_bytes_(has_min_ ? 36 : 34), a_quants_(has_min_ ? 4 : 2) {}

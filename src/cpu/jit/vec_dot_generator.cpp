@@ -7,8 +7,6 @@
 
 namespace nybl::cpu::jit {
 
-VecDotGenerator::VecDotGenerator(const KernelKey &key, Abi abi) : Generator(key, abi) {}
-
 namespace {
 
 // One sequential stream leaves memory bandwidth unused: a hardware prefetcher works page by page. So the

@@ -8,7 +8,7 @@ namespace nybl::cpu::jit {
 // What both share: the dot of bytes on each instruction set, fifth bits, the loop's registers.
 class VecDotGenerator : public Generator {
   protected:
-    VecDotGenerator(const KernelKey &key, Abi abi);
+    explicit VecDotGenerator(const KernelKey &key) : Generator(key) {}
 
     bool vnni() const { return key().isa >= NYBL_ISA_AVX_VNNI; }
     bool evex() const { return key().isa >= NYBL_ISA_AVX512_VNNI; }
@@ -29,7 +29,7 @@ class VecDotGenerator : public Generator {
 // Q4_0, IQ4_NL with Q8_0; Q4_1, Q5_1 with Q8_1.
 class VecDot32 : public VecDotGenerator {
   public:
-    explicit VecDot32(const KernelKey &key, Abi abi = kHostAbi);
+    explicit VecDot32(const KernelKey &key);
 
   protected:
     void emit() override;
@@ -57,7 +57,7 @@ class VecDot32 : public VecDotGenerator {
 // Q4_K, Q5_K with Q8_K.
 class VecDot256 : public VecDotGenerator {
   public:
-    explicit VecDot256(const KernelKey &key, Abi abi = kHostAbi);
+    explicit VecDot256(const KernelKey &key);
 
   protected:
     void emit() override;
