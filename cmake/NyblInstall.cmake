@@ -1,25 +1,29 @@
-# Install rules: headers, libraries, the CMake package (relocatable) and the pkg-config file.
+# Install rules: headers, libraries, programs, the CMake package (relocatable) and the pkg-config file. The components runtime,
+# development and tools are the Debian packages of NyblDebian.cmake.
 include(CMakePackageConfigHelpers)
 
 set(nybl_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/nybl)
 
-install(DIRECTORY include/nybl DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
+install(DIRECTORY include/nybl DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development
+        FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
 
 set(nybl_targets nybl)
 if(BUILD_SHARED_LIBS)
     list(APPEND nybl_targets nybl_static)
 endif()
-install(TARGETS ${nybl_targets} EXPORT nyblTargets)
+install(TARGETS ${nybl_targets} EXPORT nyblTargets
+        LIBRARY COMPONENT runtime NAMELINK_COMPONENT development
+        ARCHIVE COMPONENT development)
 if(NYBL_BUILD_TOOLS)
-    install(TARGETS nybl-pack)
+    install(TARGETS nybl-pack COMPONENT tools)
 endif()
-install(EXPORT nyblTargets NAMESPACE nybl:: DESTINATION ${nybl_package_dir})
+install(EXPORT nyblTargets NAMESPACE nybl:: DESTINATION ${nybl_package_dir} COMPONENT development)
 
 configure_package_config_file(cmake/nyblConfig.cmake.in ${PROJECT_BINARY_DIR}/nyblConfig.cmake
     INSTALL_DESTINATION ${nybl_package_dir} NO_SET_AND_CHECK_MACRO)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/nyblConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/nyblConfig.cmake ${PROJECT_BINARY_DIR}/nyblConfigVersion.cmake
-        DESTINATION ${nybl_package_dir})
+        DESTINATION ${nybl_package_dir} COMPONENT development)
 
 # pkg-config: paths relative to the file itself, so that a moved prefix works.
 set(nybl_pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
@@ -43,4 +47,4 @@ else()
     set(nybl_pc_libs_private "")
 endif()
 configure_file(cmake/nybl.pc.in ${PROJECT_BINARY_DIR}/nybl.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/nybl.pc DESTINATION ${nybl_pc_dir})
+install(FILES ${PROJECT_BINARY_DIR}/nybl.pc DESTINATION ${nybl_pc_dir} COMPONENT development)
