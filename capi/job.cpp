@@ -22,6 +22,14 @@ size_t output_rows(const cpu::Job &job) noexcept {
     return job.experts ? job.experts->n_tokens * job.experts->n_slots : job.m;
 }
 
+size_t align_up(size_t bytes) noexcept {
+    return (bytes + kScratchAlign - 1) / kScratchAlign * kScratchAlign;
+}
+
+uint32_t quantizing_threads(const cpu::Job &job, uint32_t nth) noexcept {
+    return static_cast<uint32_t>(std::clamp<size_t>(job.m * job.k / kMinQuantisedPerThread, 1, nth));
+}
+
 void *align_scratch(void *scratch) noexcept {
     const auto address = reinterpret_cast<uintptr_t>(scratch);
     return static_cast<char *>(scratch) + (kScratchAlign - address % kScratchAlign) % kScratchAlign;
@@ -75,8 +83,7 @@ uint32_t useful_threads(const nybl_context *ctx, const cpu::Job &job, uint32_t l
 
 void run_job(nybl_context *ctx, const cpu::Job &job, uint32_t nth, void *scratch) noexcept {
     cpu::begin(job, scratch, nth);
-    const auto quantizers =
-        static_cast<uint32_t>(std::clamp<size_t>(job.m * job.k / kMinQuantisedPerThread, 1, nth));
+    const uint32_t quantizers = quantizing_threads(job, nth);
     parallel_for(ctx, quantizers, [&](uint32_t i) { cpu::quantize(job, scratch, i, quantizers); });
     parallel_for(ctx, nth, [&](uint32_t i) { cpu::compute(job, scratch, i, nth); });
 }
@@ -113,34 +120,66 @@ nybl_status check_threads(uint32_t ith, uint32_t nth) noexcept {
     return NYBL_OK;
 }
 
+void fill_jobs(const cpu::Job *jobs, size_t count, size_t rows, uint32_t ith, uint32_t nth) noexcept {
+    for (size_t i = 0; i < count; ++i)
+        for (size_t p = 0; p < jobs[i].n_products; ++p)
+            fill_rows(jobs[i].products[p], rows, ith, nth);
+}
+
+size_t region_scratch_bytes(const cpu::Job *jobs, size_t count, uint32_t nth) noexcept {
+    size_t bytes = 0;
+    for (size_t i = 0; i < count; ++i)
+        bytes += jobs[i].k == 0 ? 0 : align_up(cpu::scratch_bytes(jobs[i], nth));
+    return bytes == 0 ? 0 : bytes + kScratchAlign - 1;
+}
+
 size_t region_scratch_bytes(const Call &call, uint32_t nth) noexcept {
-    return call.work == Work::Product ? cpu::scratch_bytes(call.job, nth) + kScratchAlign - 1 : 0;
+    return region_scratch_bytes(&call.job, call.work == Work::Product ? 1 : 0, nth);
 }
 
 nybl_status run_in_region(const Call &call, const Region &region) {
+    return run_in_region(&call.job, call.work == Work::Nothing ? 0 : 1, call.output_rows, region);
+}
+
+nybl_status run_in_region(const cpu::Job *jobs, size_t count, size_t output_rows, const Region &region) {
     if (region.nth > 1 && !region.barrier)
         return null_argument("barrier (needed for nth > 1)");
-    if (call.work == Work::Fill)
-        fill_rows(call.product, call.output_rows, region.ith, region.nth);
-    if (call.work != Work::Product)
+    const size_t needed = region_scratch_bytes(jobs, count, region.nth);
+    if (needed == 0) {
+        fill_jobs(jobs, count, output_rows, region.ith, region.nth);
         return NYBL_OK;
-    const size_t needed = region_scratch_bytes(call, region.nth);
+    }
     if (region.scratch_size < needed)
         return fail(NYBL_BUFFER_TOO_SMALL, "scratch is %zu bytes; this call with %u threads needs %zu",
                     region.scratch_size, region.nth, needed);
     if (!region.scratch)
         return null_argument("scratch");
-    void *scratch = align_scratch(region.scratch);
     const auto barrier = [&] {
         if (region.nth > 1)
             region.barrier(region.user);
     };
+    const auto each_job = [&](auto &&phase) {
+        auto *scratch = static_cast<char *>(align_scratch(region.scratch));
+        for (size_t i = 0; i < count; ++i) {
+            phase(jobs[i], scratch);
+            scratch += align_up(cpu::scratch_bytes(jobs[i], region.nth));
+        }
+    };
+    // What one thread quantises alone saves the others a barrier: in decode that is a good part of a product.
+    const bool alone = quantizing_threads(jobs[0], region.nth) == 1;
     if (region.ith == 0)
-        cpu::begin(call.job, scratch, region.nth);
+        each_job([&](const cpu::Job &job, void *scratch) {
+            cpu::begin(job, scratch, region.nth);
+            if (alone)
+                cpu::quantize(job, scratch, 0, 1);
+        });
     barrier();
-    cpu::quantize(call.job, scratch, region.ith, region.nth);
-    barrier();
-    cpu::compute(call.job, scratch, region.ith, region.nth);
+    if (!alone) {
+        each_job(
+            [&](const cpu::Job &job, void *scratch) { cpu::quantize(job, scratch, region.ith, region.nth); });
+        barrier();
+    }
+    each_job([&](const cpu::Job &job, void *scratch) { cpu::compute(job, scratch, region.ith, region.nth); });
     return NYBL_OK;
 }
 

@@ -58,8 +58,9 @@ void run_job(nybl_context *ctx, const cpu::Job &job, uint32_t nth, void *scratch
 
 // Rows of a product without terms: its share for thread ith of nth.
 void fill_rows(const cpu::Product &product, size_t rows, uint32_t ith, uint32_t nth) noexcept;
+void fill_jobs(const cpu::Job *jobs, size_t count, size_t rows, uint32_t ith, uint32_t nth) noexcept;
 
-// The same inside a host's parallel region.
+// Running inside a host's parallel region.
 struct Region {
     uint32_t ith, nth;
     void *scratch;
@@ -70,6 +71,9 @@ struct Region {
 nybl_status check_threads(uint32_t ith, uint32_t nth) noexcept;
 size_t region_scratch_bytes(const Call &call, uint32_t nth) noexcept;
 nybl_status run_in_region(const Call &call, const Region &region);
+// Jobs on the same activations, with the same barriers for all of them.
+size_t region_scratch_bytes(const cpu::Job *jobs, size_t count, uint32_t nth) noexcept;
+nybl_status run_in_region(const cpu::Job *jobs, size_t count, size_t output_rows, const Region &region);
 
 // The public functions for regions are the same for every kind of arguments but for how a call is prepared.
 template <class Args>

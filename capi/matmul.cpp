@@ -1,7 +1,4 @@
-// nybl_matmul, _multi, _scratch_bytes and _part.
-#include <algorithm>
-
-#include "gpu_path.h"
+// nybl_matmul, _scratch_bytes and _part.
 #include "job.h"
 
 namespace nybl::capi {
@@ -94,143 +91,6 @@ nybl_status prepare_matmul(const nybl_weights *w, const nybl_matmul_args *given,
     return NYBL_OK;
 }
 
-namespace {
-
-bool same_x(const cpu::Rows &a, const cpu::Rows &b) noexcept {
-    return a.base == b.base && a.type == b.type && a.inner == b.inner && a.inner_stride == b.inner_stride &&
-           a.outer_stride == b.outer_stride;
-}
-
-nybl_status check_same_x(const Call &first, const Call &other, uint32_t i) noexcept {
-    if (first.job.k != other.job.k)
-        return fail(NYBL_INVALID_ARGUMENT, "w[%u] has k = %zu, w[0] has %zu: they cannot share x", i,
-                    other.job.k, first.job.k);
-    if (first.job.m != other.job.m || !same_x(first.job.x, other.job.x))
-        return fail(NYBL_INVALID_ARGUMENT,
-                    "args[%u]: m, batch, x, x_type or a stride of x differs from args[0]", i);
-    if ((first.product.kernel.strategy == cpu::Strategy::F32) !=
-        (other.product.kernel.strategy == cpu::Strategy::F32))
-        return fail(NYBL_INVALID_ARGUMENT, "args[%u]: compute differs from args[0]", i);
-    return NYBL_OK;
-}
-
-// Element i of an array whose elements have the caller's size, which may not be this version's.
-const nybl_matmul_args *element(const nybl_matmul_args *args, uint32_t i) noexcept {
-    return reinterpret_cast<const nybl_matmul_args *>(reinterpret_cast<const char *>(args) +
-                                                      i * args->struct_size);
-}
-
-nybl_status check_array(const nybl_matmul_args *args, uint32_t count) noexcept {
-    if (const nybl_status status = check_struct(args, sizeof *args, "args[0]"); status != NYBL_OK)
-        return status;
-    if (args->struct_size % alignof(nybl_matmul_args) != 0)
-        return fail(NYBL_INVALID_ARGUMENT, "args[0]: struct_size %zu is no multiple of %zu",
-                    args->struct_size, alignof(nybl_matmul_args));
-    for (uint32_t i = 1; i < count; ++i)
-        if (element(args, i)->struct_size != args->struct_size)
-            return fail(NYBL_INVALID_ARGUMENT, "args[%u]: struct_size %zu differs from args[0]'s %zu", i,
-                        element(args, i)->struct_size, args->struct_size);
-    return NYBL_OK;
-}
-
-// Checks every product and writes those with work to do to `products`: first the ones on generated kernels,
-// then, from the end, the ones on the reference. These two kinds do not share the layout of the quantised
-// activations.
-struct Sorted {
-    size_t generated = 0, reference = 0; // products of each kind
-};
-nybl_status sort_products(uint32_t count, const nybl_weights *const *w, const nybl_matmul_args *args,
-                          const Call &first, cpu::Product *products, Sorted *sorted) noexcept {
-    for (uint32_t i = 0; i < count; ++i) {
-        Call call;
-        if (const nybl_status status = prepare_matmul(w[i], element(args, i), Check::Everything, &call);
-            status != NYBL_OK)
-            return status;
-        if (const nybl_status status = check_same_x(first, call, i); status != NYBL_OK)
-            return status;
-        if (call.work == Work::Nothing)
-            continue;
-        const bool generated = call.product.kernel.isa != NYBL_ISA_SCALAR;
-        products[generated ? sorted->generated++ : count - ++sorted->reference] = call.product;
-    }
-    return NYBL_OK;
-}
-
-// All products on the device of the first one's context, or none: then nothing was written. Everything was
-// checked before.
-bool multi_on_gpu(uint32_t count, const nybl_weights *const *w, const nybl_matmul_args *args,
-                  const Call &first) noexcept {
-    nybl_context *ctx = w[0]->ctx;
-    if (!ctx->device || first.work != Work::Product)
-        return false;
-    Scratch list(ctx);
-    if (list.acquire(count * (sizeof(cpu::Product) + sizeof(gpu::Product))) != NYBL_OK)
-        return false;
-    auto *products = static_cast<cpu::Product *>(list.data());
-    auto *on_gpu = reinterpret_cast<gpu::Product *>(products + count);
-    size_t used = 0;
-    for (uint32_t i = 0; i < count; ++i) {
-        Call call;
-        if (prepare_matmul(w[i], element(args, i), Check::Everything, &call) != NYBL_OK || w[i]->ctx != ctx)
-            return false;
-        if (call.work == Work::Nothing)
-            continue;
-        products[used] = call.product;
-        if (call.compute != first.compute || !describe_on_gpu(call, products + used, on_gpu + used))
-            return false;
-        ++used;
-    }
-    return run_on_gpu(ctx, first.job, on_gpu, used);
-}
-
-nybl_status multi(uint32_t count, const nybl_weights *const *w, const nybl_matmul_args *args) {
-    if (count == 0)
-        return NYBL_OK;
-    if (!w)
-        return null_argument("w");
-    if (const nybl_status status = check_array(args, count); status != NYBL_OK)
-        return status;
-    Call first;
-    if (const nybl_status status = prepare_matmul(w[0], args, Check::Everything, &first); status != NYBL_OK)
-        return status;
-    nybl_context *ctx = w[0]->ctx;
-    Scratch list(ctx), scratch(ctx);
-    if (const nybl_status status = list.acquire(count * sizeof(cpu::Product)); status != NYBL_OK)
-        return status;
-    auto *products = static_cast<cpu::Product *>(list.data());
-    Sorted sorted;
-    if (const nybl_status status = sort_products(count, w, args, first, products, &sorted); status != NYBL_OK)
-        return status;
-    if (multi_on_gpu(count, w, args, first))
-        return NYBL_OK;
-    cpu::Job jobs[2] = {first.job, first.job};
-    jobs[0].products = products;
-    jobs[0].n_products = sorted.generated;
-    jobs[1].products = products + count - sorted.reference;
-    jobs[1].n_products = sorted.reference;
-    if (first.job.k == 0) {
-        for (const cpu::Job &job : jobs)
-            for (size_t i = 0; i < job.n_products; ++i)
-                fill_rows(job.products[i], first.output_rows, 0, 1);
-        return NYBL_OK;
-    }
-    // All memory before the first output changes.
-    size_t bytes = 0;
-    uint32_t nth[2] = {};
-    for (size_t i = 0; i < 2; ++i)
-        if (jobs[i].n_products != 0) {
-            nth[i] = useful_threads(ctx, jobs[i], first.max_threads);
-            bytes = std::max(bytes, cpu::scratch_bytes(jobs[i], nth[i]));
-        }
-    if (const nybl_status status = scratch.acquire(bytes); status != NYBL_OK)
-        return status;
-    for (size_t i = 0; i < 2; ++i)
-        if (jobs[i].n_products != 0)
-            run_job(ctx, jobs[i], nth[i], scratch.data());
-    return NYBL_OK;
-}
-
-} // namespace
 } // namespace nybl::capi
 
 using namespace nybl;
@@ -242,10 +102,6 @@ nybl_status nybl_matmul(const nybl_weights *w, const nybl_matmul_args *args) {
         const nybl_status status = prepare_matmul(w, args, Check::Everything, &call);
         return status == NYBL_OK ? run_call(w->ctx, call) : status;
     });
-}
-
-nybl_status nybl_matmul_multi(uint32_t count, const nybl_weights *const *w, const nybl_matmul_args *args) {
-    return guarded("nybl_matmul_multi", [&] { return multi(count, w, args); });
 }
 
 nybl_status nybl_matmul_scratch_bytes(const nybl_weights *w, const nybl_matmul_args *args, uint32_t nth,

@@ -35,6 +35,8 @@ static const struct nybl_test_symbol all[] = {
     ENTRY(nybl_weights_from_packed),
     ENTRY(nybl_matmul),
     ENTRY(nybl_matmul_multi),
+    ENTRY(nybl_matmul_multi_part),
+    ENTRY(nybl_matmul_multi_scratch_bytes),
     ENTRY(nybl_matmul_scratch_bytes),
     ENTRY(nybl_matmul_part),
     ENTRY(nybl_matmul_id),

@@ -126,6 +126,51 @@ TEST_CASE("C8: more threads than work give the bytes of one thread") {
     }
 }
 
+TEST_CASE("several weights in a host's region give the bits of one after the other, with shared barriers") {
+    const nybl::Context ctx = make_context(1);
+    // A decode step that one thread quantises, and a batch that all of them do.
+    for (const size_t m : {1, 40}) {
+        const Problem q(NYBL_Q4_K, m, 96, 512), k(NYBL_Q4_1, m, 33, 512), v(NYBL_IQ4_NL, m, 2000, 512);
+        const Problem *const problems[] = {&q, &k, &v};
+        std::vector<nybl::Weights> handles;
+        std::vector<std::vector<float>> y;
+        std::vector<const nybl_weights *> w;
+        std::vector<nybl_matmul_args> args;
+        for (const Problem *problem : problems) {
+            handles.push_back(problem->weights(ctx));
+            y.push_back(unwritten(m * problem->n));
+        }
+        for (size_t i = 0; i < 3; ++i) {
+            w.push_back(handles[i].get());
+            args.push_back(f32_args(m, q.x.data(), y[i].data()));
+        }
+        const uint32_t nth = 3;
+        size_t bytes = 0;
+        REQUIRE(nybl_matmul_multi_scratch_bytes(3, w.data(), args.data(), nth, &bytes) == NYBL_OK);
+        std::vector<uint8_t> scratch(bytes + 1);
+        std::atomic<int> failures{0};
+        run_region(nth, [&](uint32_t i, void (*barrier)(void *), void *user) {
+            failures += nybl_matmul_multi_part(3, w.data(), args.data(), i, nth, scratch.data() + 1, bytes,
+                                               barrier, user) != NYBL_OK;
+        });
+        CHECK(failures == 0);
+        for (size_t i = 0; i < 3; ++i) {
+            std::vector<float> expected = unwritten(m * problems[i]->n);
+            handles[i].matmul(m, q.x.data(), expected.data());
+            CHECK(bits(y[i]) == bits(expected));
+        }
+        const auto barrier = [](void *) { FAIL("the barrier was called"); };
+        CHECK(nybl_matmul_multi_part(3, w.data(), args.data(), 0, nth, scratch.data(), bytes - 1, barrier,
+                                     nullptr) == NYBL_BUFFER_TOO_SMALL);
+        CHECK(nybl_matmul_multi_part(17, w.data(), args.data(), 0, nth, scratch.data(), bytes, barrier,
+                                     nullptr) == NYBL_INVALID_ARGUMENT);
+        CHECK(nybl_matmul_multi_part(0, nullptr, nullptr, 0, nth, nullptr, 0, barrier, nullptr) == NYBL_OK);
+        args[1].x = args[1].y;
+        CHECK(nybl_matmul_multi_part(3, w.data(), args.data(), 2, nth, scratch.data(), bytes, barrier,
+                                     nullptr) == NYBL_INVALID_ARGUMENT);
+    }
+}
+
 TEST_CASE("a region with too little scratch, or wrong arguments, returns in every thread before the first "
           "barrier") {
     const nybl::Context ctx = make_context(1);
