@@ -73,7 +73,7 @@ struct Scratch {
         const auto take = [&](size_t bytes) {
             const size_t at = offset;
             offset += align_up(bytes);
-            return static_cast<uint8_t *>(base) + at;
+            return base ? static_cast<uint8_t *>(base) + at : nullptr; // no base: only the total is asked for
         };
         const size_t rows = output_rows(job), sorted_rows = job.experts ? rows : 0;
         next_unit = reinterpret_cast<std::atomic<size_t> *>(take(64));

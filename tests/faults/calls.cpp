@@ -65,12 +65,16 @@ nybl_status product(Stage &s, const nybl::Weights &w, size_t m, nybl_compute com
     return nybl_matmul(w.get(), &args);
 }
 
-nybl_status products(Stage &s) {
-    const nybl_weights *w[2] = {s.packed.get(), s.other.get()};
-    nybl_matmul_args args[2] = {s.args(Stage::kM), s.args(Stage::kM)};
-    args[1].y = s.y() + Stage::kM * Stage::kN;
-    return nybl_matmul_multi(2, w, args);
-}
+// Two products on one X.
+struct Two {
+    const nybl_weights *w[2];
+    nybl_matmul_args args[2];
+
+    explicit Two(const Stage &s)
+        : w{s.packed.get(), s.other.get()}, args{s.args(Stage::kM), s.args(Stage::kM)} {
+        args[1].y = s.y() + Stage::kM * Stage::kN;
+    }
+};
 
 std::vector<PublicCall> table() {
     using S = Stage;
@@ -189,7 +193,20 @@ std::vector<PublicCall> table() {
         {"nybl_matmul, original decode", [](S &s) { return product(s, s.original, 1); }},
         {"nybl_matmul, original prefill", [](S &s) { return product(s, s.original, S::kPrefillM); }},
         {"nybl_matmul, f32", [](S &s) { return product(s, s.packed, S::kM, NYBL_COMPUTE_F32); }},
-        {"nybl_matmul_multi", products},
+        {"nybl_matmul_multi",
+         [](S &s) {
+             const Two two(s);
+             return nybl_matmul_multi(2, two.w, two.args);
+         }},
+        {"nybl_matmul_multi_scratch_bytes, nybl_matmul_multi_part",
+         [](S &s) {
+             const Two two(s);
+             size_t bytes = 0;
+             const nybl_status status = nybl_matmul_multi_scratch_bytes(2, two.w, two.args, 1, &bytes);
+             return status != NYBL_OK ? status
+                                      : nybl_matmul_multi_part(2, two.w, two.args, 0, 1, s.scratch.data(),
+                                                               s.scratch.size(), nullptr, nullptr);
+         }},
         {"nybl_matmul_scratch_bytes, nybl_matmul_part",
          [](S &s) {
              const auto args = s.args(S::kM);
