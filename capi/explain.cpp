@@ -21,7 +21,7 @@ nybl_status nybl_matmul_explain(const nybl_weights *w, uint64_t m, nybl_kernel_i
     value.nr = choice.kernel.nr;
     value.device = NYBL_DEVICE_CPU;
     value.storage = w->matrix.storage;
-    const dispatch::GpuChoice gpu_choice = choose_gpu_kernel(*w, m, NYBL_COMPUTE_DEFAULT);
+    const dispatch::GpuChoice gpu_choice = choose_gpu_kernel(*w, m, NYBL_COMPUTE_DEFAULT, NYBL_F32);
     static_assert(sizeof value.name == sizeof gpu_choice.name &&
                   sizeof value.reason == sizeof gpu_choice.reason);
     if (gpu_choice.reason[0] != '\0') // on a GPU context, also where the CPU has to serve
@@ -29,7 +29,7 @@ nybl_status nybl_matmul_explain(const nybl_weights *w, uint64_t m, nybl_kernel_i
     if (gpu_choice.served) {
         std::memcpy(value.name, gpu_choice.name, sizeof value.name);
         value.device = NYBL_DEVICE_GPU;
-        value.mr = gpu_choice.kernel.tokens;
+        value.mr = gpu_choice.tile_rows;
         value.nr = cpu::kPanelRows;
     }
     write_struct(value, info);

@@ -38,10 +38,10 @@ void add_device_memory(const nybl_context &ctx, nybl_memory_stats *stats) noexce
 }
 
 void place_on_gpu(nybl_weights *w) noexcept {
-    if (!w->ctx->device || w->data_bytes == 0)
+    if (!w->ctx->device || w->data_bytes == 0 || !gpu::has_kernels(w->matrix.format->id))
         return;
-    w->device_status =
-        gpu::upload_weights(*w->ctx->device, w->matrix, w->n_experts, w->data_bytes, &w->device_weights);
+    w->device_status = gpu::upload_weights(*w->ctx->device, w->matrix, w->n_experts, w->data_bytes,
+                                           &w->ctx->pool, &w->device_weights);
     if (w->device_status != NYBL_OK)
         log_failure(*w->ctx, "weights stay");
 }
@@ -51,11 +51,14 @@ void remove_from_gpu(nybl_weights *w) noexcept {
         gpu::release_weights(*w->ctx->device, w->device_weights);
 }
 
-dispatch::GpuChoice choose_gpu_kernel(const nybl_weights &w, size_t m, nybl_compute compute) noexcept {
+dispatch::GpuChoice choose_gpu_kernel(const nybl_weights &w, size_t m, nybl_compute compute,
+                                      nybl_format x_type) noexcept {
     dispatch::GpuChoice choice{};
     if (!w.ctx->device)
         return choice;
-    choice = dispatch::choose_gpu(describe_shape(w, m, compute), gpu::traits_of(*w.ctx->device));
+    const gpu::Placement place =
+        w.device_weights ? gpu::place_of(*w.ctx->device, *w.device_weights, m, x_type) : gpu::Placement{};
+    choice = dispatch::choose_gpu(describe_shape(w, m, compute), gpu::traits_of(*w.ctx->device), place);
     if (choice.served && !w.device_weights) {
         choice.served = false;
         std::snprintf(choice.reason, sizeof choice.reason, "cpu: the weights are not on the device: %s",
@@ -65,7 +68,7 @@ dispatch::GpuChoice choose_gpu_kernel(const nybl_weights &w, size_t m, nybl_comp
 }
 
 bool describe_on_gpu(const Call &call, const cpu::Product *product, gpu::Product *out) noexcept {
-    const auto choice = choose_gpu_kernel(*call.weights, call.output_rows, call.compute);
+    const auto choice = choose_gpu_kernel(*call.weights, call.output_rows, call.compute, call.job.x.type);
     if (choice.served)
         *out = {call.weights->device_weights, product, choice.kernel};
     return choice.served;

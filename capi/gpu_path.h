@@ -17,7 +17,8 @@ void place_on_gpu(nybl_weights *w) noexcept;
 void remove_from_gpu(nybl_weights *w) noexcept;
 
 // What a product of m rows would run as on the weights' context; not served on a CPU context.
-dispatch::GpuChoice choose_gpu_kernel(const nybl_weights &w, size_t m, nybl_compute compute) noexcept;
+dispatch::GpuChoice choose_gpu_kernel(const nybl_weights &w, size_t m, nybl_compute compute,
+                                      nybl_format x_type) noexcept;
 
 // The call as a product of its device; false where the CPU has to run it. `product` is call.product or a copy
 // that lives as long as *out.

@@ -85,7 +85,7 @@ nybl_status multiply(const nybl_weights *w, const nybl_opencl_matmul_args *given
         return status;
     if (args.m == 0 || w->matrix.n == 0)
         return NYBL_OK;
-    const auto choice = choose_gpu_kernel(*w, args.m, args.compute);
+    const auto choice = choose_gpu_kernel(*w, args.m, args.compute, args.x_type);
     if (!choice.served)
         return fail(NYBL_UNSUPPORTED, "no GPU kernel serves this product: %s",
                     w->ctx->device ? choice.reason : "the weights' context is on the CPU");

@@ -15,7 +15,7 @@ function(nybl_make_library target kind)
     add_library(nybl::${target} ALIAS ${target})
     set_target_properties(${target} PROPERTIES OUTPUT_NAME nybl LINKER_LANGUAGE CXX)
     target_link_libraries(${target} PUBLIC $<BUILD_INTERFACE:nybl_headers>
-                                    PRIVATE Threads::Threads)
+                                    PRIVATE Threads::Threads ${NYBL_LIBRARIES})
     target_include_directories(${target} INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 endfunction()
 

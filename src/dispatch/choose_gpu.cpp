@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "cpu/panel.h"
 #include "quant/format.h"
 
 namespace nybl::dispatch {
@@ -32,7 +31,7 @@ gpu::Activations activations(nybl_compute compute, const gpu::Traits &traits) no
 
 // Why the CPU runs a shape; NULL where a kernel serves it.
 const char *refusal(const Shape &shape, const gpu::Traits &traits) noexcept {
-    if (!cpu::find_panel_layout(shape.format))
+    if (!gpu::has_kernels(shape.format))
         return "cpu: no GPU kernel reads this format";
     if (shape.storage != NYBL_STORAGE_PACKED)
         return "cpu: weights in original storage are not copied to a GPU";
@@ -45,14 +44,40 @@ const char *refusal(const Shape &shape, const gpu::Traits &traits) noexcept {
     return nullptr;
 }
 
+// Weights that oneDNN holds: its kernels or the CPU.
+GpuChoice choose_onednn(const Shape &shape, const gpu::Traits &traits, const gpu::Placement &place) noexcept {
+    GpuChoice choice{};
+    if (shape.compute != NYBL_COMPUTE_DEFAULT) {
+        std::snprintf(
+            choice.reason, sizeof choice.reason,
+            "cpu: the weights are on the device in oneDNN's form, which serves the default compute");
+        return choice;
+    }
+    if (!place.served) {
+        std::snprintf(choice.reason, sizeof choice.reason, "cpu: %s", place.note);
+        return choice;
+    }
+    choice.served = true;
+    choice.tile_rows = static_cast<uint32_t>(place.use.plan.m);
+    std::snprintf(choice.name, sizeof choice.name, "onednn:%s %s", place.use.implementation,
+                  gpu::mode_name(place.use.plan.mode));
+    char plan[96];
+    gpu::write_plan(place.use.plan, plan, sizeof plan);
+    std::snprintf(choice.reason, sizeof choice.reason, "oneDNN serves the device: %.70s; on %.50s", plan,
+                  traits.name);
+    return choice;
+}
+
 } // namespace
 
-GpuChoice choose_gpu(const Shape &shape, const gpu::Traits &traits) noexcept {
+GpuChoice choose_gpu(const Shape &shape, const gpu::Traits &traits, const gpu::Placement &place) noexcept {
     GpuChoice choice{};
     if (const char *why = refusal(shape, traits)) {
         std::snprintf(choice.reason, sizeof choice.reason, "%s", why);
         return choice;
     }
+    if (place.onednn)
+        return choose_onednn(shape, traits, place);
     choice.served = true;
     // Each expert sees its share of the rows.
     const size_t rows = shape.n_experts > 1 ? (shape.m + shape.n_experts - 1) / shape.n_experts : shape.m;
@@ -63,10 +88,12 @@ GpuChoice choose_gpu(const Shape &shape, const gpu::Traits &traits) noexcept {
     std::snprintf(choice.name, sizeof choice.name, "opencl:%s %s 16x%u %s", decode ? "gemv" : "gemm",
                   quant::find_format(shape.format)->name, gpu::tile_tokens(traits.variant, choice.kernel),
                   gpu::variant_name(traits.variant));
-    std::snprintf(choice.reason, sizeof choice.reason, "%s; activations in %s; on %s",
+    choice.tile_rows = choice.kernel.tokens;
+    std::snprintf(choice.reason, sizeof choice.reason, "%s; activations in %s; %s%.64s",
                   decode ? "few tokens: weights are read once"
                          : "many tokens: weights are unpacked once per tile of them",
-                  gpu::activations_name(x), traits.name);
+                  gpu::activations_name(x), place.note[0] ? "" : "on ",
+                  place.note[0] ? place.note : traits.name);
     return choice;
 }
 

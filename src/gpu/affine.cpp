@@ -13,13 +13,8 @@
 namespace nybl::gpu {
 namespace {
 
-constexpr size_t kTileRows = 64; // even: no byte of 4-bit codes is shared by two tiles unless N is odd
 constexpr size_t kMaxBlock = 256;
 constexpr size_t kMaxGroups = kMaxBlock / quant::kGroup;
-
-size_t param_bytes(nybl_format type) noexcept {
-    return type == NYBL_F32 ? 4 : 2;
-}
 
 const char *param_name(nybl_format type) noexcept {
     return type == NYBL_F32 ? "F32" : type == NYBL_F16 ? "F16" : "BF16";
@@ -64,19 +59,18 @@ float relative_error(float stored, float value) noexcept {
     return stored == value ? 0.0f : std::fabs((stored - value) / value);
 }
 
-// The blocks of column `block` in rows [begin, end), at most kTileRows of them.
+// The blocks of column `block` in rows [begin, end), at most kAffineTileRows of them.
 float export_tile(const AffinePlan &plan, const AffineSource &source, const AffineTarget &target,
                   size_t block, size_t begin, size_t end) noexcept {
     const size_t block_size = plan.format->block_size;
     const size_t groups = block_size / quant::kGroup, first_group = block * groups,
                  all_groups = plan.groups();
     const bool has_min = plan.format->has_min;
-    int8_t codes[kMaxBlock][kTileRows]; // by k, then row: only for [K, N]
+    int8_t codes[kMaxBlock][kAffineTileRows]; // by k, then row: only for [K, N]
     float worst = 0.0f;
     for (size_t n = begin; n < end; ++n) {
         quant::WeightGroup decoded[kMaxGroups];
-        plan.format->decode_groups(source.data + n * source.stride + block * plan.format->block_bytes,
-                                   decoded);
+        plan.format->decode_groups(source.row(n) + block * plan.format->block_bytes, decoded);
         for (size_t g = 0; g < groups; ++g) {
             const size_t group = first_group + g;
             const size_t at = plan.layout == NYBL_N_MAJOR ? n * all_groups + group : group * plan.n + n;
@@ -117,7 +111,7 @@ nybl_status check_sizes(AffinePlan *plan) noexcept {
     uint64_t elements = 0, params = 0, bytes = 0;
     if (__builtin_mul_overflow(plan->n, plan->k, &elements) ||
         __builtin_mul_overflow(plan->n, plan->groups(), &params) ||
-        __builtin_mul_overflow(params, param_bytes(plan->param_type), &bytes))
+        __builtin_mul_overflow(params, affine_param_bytes(plan->param_type), &bytes))
         return fail(NYBL_INVALID_ARGUMENT, "affine export: n = %zu times k = %zu does not fit 64 bits",
                     plan->n, plan->k);
     plan->codes_size = code_bits(plan->codes) == 4 ? elements / 2 : elements;
@@ -184,7 +178,7 @@ nybl_status check_affine(const AffinePlan &plan, const AffineSource &source, siz
     // bf16's).
     const bool can_overflow = plan.param_type == NYBL_F16 && groups > 1;
     for (size_t n = begin; n < end; ++n) {
-        const uint8_t *row = source.data + n * source.stride;
+        const uint8_t *row = source.row(n);
         const char *field = nullptr;
         if (const size_t bad = format.find_invalid(row, blocks, &field); bad != blocks)
             return fail(NYBL_INVALID_DATA, "affine export: row %zu, block %zu: %s is not finite", n, bad,
@@ -210,20 +204,20 @@ nybl_status check_affine(const AffinePlan &plan, const AffineSource &source, siz
 }
 
 size_t affine_items(const AffinePlan &plan) noexcept {
-    return rows_share_bytes(plan) ? blocks_per_row(plan) : (plan.n + kTileRows - 1) / kTileRows;
+    return rows_share_bytes(plan) ? blocks_per_row(plan) : (plan.n + kAffineTileRows - 1) / kAffineTileRows;
 }
 
 float export_affine(const AffinePlan &plan, const AffineSource &source, const AffineTarget &target,
                     size_t begin, size_t end) noexcept {
     const bool by_column = rows_share_bytes(plan);
-    const size_t row_begin = by_column ? 0 : begin * kTileRows;
-    const size_t row_end = by_column ? plan.n : std::min(plan.n, end * kTileRows);
+    const size_t row_begin = by_column ? 0 : begin * kAffineTileRows;
+    const size_t row_end = by_column ? plan.n : std::min(plan.n, end * kAffineTileRows);
     const size_t block_begin = by_column ? begin : 0, block_end = by_column ? end : blocks_per_row(plan);
     float worst = 0.0f;
-    for (size_t n = row_begin; n < row_end; n += kTileRows)
+    for (size_t n = row_begin; n < row_end; n += kAffineTileRows)
         for (size_t b = block_begin; b < block_end; ++b)
-            worst =
-                std::max(worst, export_tile(plan, source, target, b, n, std::min(row_end, n + kTileRows)));
+            worst = std::max(worst,
+                             export_tile(plan, source, target, b, n, std::min(row_end, n + kAffineTileRows)));
     return worst;
 }
 

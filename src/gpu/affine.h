@@ -12,6 +12,11 @@ namespace nybl::gpu {
 
 enum class CodeType : uint8_t { S4, U4, U8, S8 };
 
+// Bytes of a scale or a zero point.
+constexpr size_t affine_param_bytes(nybl_format type) noexcept {
+    return type == NYBL_F32 ? 4 : 2;
+}
+
 constexpr size_t code_bits(CodeType type) noexcept {
     return type == CodeType::S4 || type == CodeType::U4 ? 4 : 8;
 }
@@ -37,8 +42,11 @@ nybl_status plan_affine(nybl_format format, uint64_t n, uint64_t k, nybl_format 
                         nybl_param_layout layout, bool codes_k_major, AffinePlan *plan) noexcept;
 
 struct AffineSource {
-    const uint8_t *data;
-    size_t stride; // bytes between rows
+    const uint8_t *data; // of first_row
+    size_t stride;       // bytes between rows
+    size_t first_row = 0;
+
+    const uint8_t *row(size_t n) const noexcept { return data + (n - first_row) * stride; }
 };
 
 struct AffineTarget {
@@ -51,8 +59,9 @@ struct AffineTarget {
 nybl_status check_affine(const AffinePlan &plan, const AffineSource &source, size_t begin,
                          size_t end) noexcept;
 
-// An export is cut into items that write disjoint bytes, so that threads may share it: tiles of rows, or
-// columns of blocks where two rows share a byte (4-bit [K, N] codes of an odd N).
+// An export is cut into items that write disjoint bytes, so that threads may share it: tiles of this many
+// rows, or columns of blocks where two rows share a byte (4-bit [K, N] codes of an odd N).
+constexpr size_t kAffineTileRows = 64; // even: no byte of 4-bit codes is shared by two tiles unless N is odd
 size_t affine_items(const AffinePlan &plan) noexcept;
 
 // Exports items [begin, end). Returns the largest relative rounding error of a parameter among them.

@@ -96,12 +96,32 @@ nybl_status read_traits(const OpenCl &cl, cl_device_id id, const Variant *overri
     if (traits.variant == Variant::Subgroup && !subgroups)
         return fail(NYBL_UNSUPPORTED_HARDWARE, "GPU: %s has no sub-groups of 16", traits.name);
     traits.fp16 = has_word(extensions, "cl_khr_fp16");
+    traits.matrix_engine = has_word(extensions, "cl_intel_subgroup_matrix_multiply_accumulate");
     traits.integer_dot = major >= 3 && has_word(extensions, "cl_khr_integer_dot_product");
     traits.max_buffer_bytes = device_info<cl_ulong>(cl, id, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
     if (const char *cap = std::getenv("NYBL_OPENCL_MAX_BUFFER"))
         traits.max_buffer_bytes = std::min<size_t>(traits.max_buffer_bytes, std::strtoull(cap, nullptr, 10));
     *out = traits;
     return NYBL_OK;
+}
+
+bool is_intel_gpu(const OpenCl &cl, cl_device_id id) noexcept {
+    constexpr cl_uint kIntel = 0x8086;
+    return device_info<cl_uint>(cl, id, CL_DEVICE_VENDOR_ID) == kIntel &&
+           (device_info<cl_device_type>(cl, id, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_GPU) != 0;
+}
+
+// oneDNN counts Intel's GPUs alone, in the driver's order.
+void look_for_onednn(const DeviceList &list, uint32_t index, Device *device) noexcept {
+    if (!is_intel_gpu(device->cl, device->id))
+        return;
+    OneDnnSettings settings;
+    for (uint32_t i = 0; i < index; ++i)
+        settings.index += is_intel_gpu(device->cl, list.ids[i]);
+    settings.matrix_engine = device->traits.matrix_engine;
+    settings.max_buffer_bytes = device->traits.max_buffer_bytes;
+    if (attach_onednn(*device, settings) != NYBL_OK)
+        std::snprintf(device->onednn_note, sizeof device->onednn_note, "%s", last_error());
 }
 
 nybl_status start(Device *device) noexcept {
@@ -154,8 +174,14 @@ nybl_status open_device(Memory &memory, uint32_t index, const Variant *override_
         close_device(made);
         return status;
     }
+    if (!override_variant)
+        look_for_onednn(list, index, made);
     *device = made;
     return NYBL_OK;
+}
+
+nybl_status attach_onednn(Device &device, const OneDnnSettings &settings) noexcept {
+    return open_onednn(device.memory, device.counted, settings, &device.onednn);
 }
 
 nybl_status adopt_device(Memory &memory, cl_device_id id, cl_context context, cl_command_queue queue,

@@ -31,6 +31,8 @@ class DeviceWeights {
     size_t n = 0, k = 0, n_experts = 1, panel_stride = 0, expert_stride = 0;
     size_t param_bytes = 0; // scales and minima among the bytes
     Buffer panels;
+    OneDnnWeights *affine = nullptr; // in place of panels
+    char note[96] = "";              // why oneDNN does not hold them; empty where it is not expected to
 };
 
 class Device {
@@ -63,6 +65,8 @@ class Device {
     DeviceMemory counted{};
     DeviceWeights *weights = nullptr; // all that are uploaded
     Scratch scratch;
+    OneDnn *onednn = nullptr;
+    char onednn_note[96] = ""; // why an Intel GPU has none
     const uint32_t generation = fork_generation();
 
   private:

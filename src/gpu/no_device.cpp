@@ -16,13 +16,20 @@ const Traits &traits_of(const Device &) noexcept {
     static constexpr Traits kNone{};
     return kNone;
 }
+nybl_status attach_onednn(Device &, const OneDnnSettings &) noexcept {
+    return NYBL_UNSUPPORTED;
+}
 DeviceMemory device_memory(const Device &) noexcept {
     return {};
 }
-nybl_status upload_weights(Device &, const cpu::Matrix &, size_t, size_t, DeviceWeights **) noexcept {
+nybl_status upload_weights(Device &, const cpu::Matrix &, size_t, size_t, cpu::Pool *,
+                           DeviceWeights **) noexcept {
     return NYBL_UNSUPPORTED;
 }
 void release_weights(Device &, DeviceWeights *) noexcept {}
+Placement place_of(Device &, const DeviceWeights &, size_t, nybl_format) noexcept {
+    return {};
+}
 nybl_status run_products(Device &, const cpu::Job &, const Product *, size_t) noexcept {
     return NYBL_UNSUPPORTED;
 }

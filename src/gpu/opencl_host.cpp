@@ -12,6 +12,9 @@ nybl_status run_on_buffers(Device &device, const DeviceWeights &weights, const K
     if (!device.usable())
         return fail(NYBL_DEVICE_ERROR,
                     "GPU: the context was created before a fork; the child needs one of its own");
+    if (weights.affine)
+        return fail(NYBL_UNSUPPORTED,
+                    "GPU: the weights are in oneDNN's form, which takes no buffers of the host");
     const std::lock_guard guard(device.lock);
     const size_t groups = weights.k / quant::kGroup;
     Kernels kernels;

@@ -179,6 +179,14 @@ class Run {
     size_t count_;
 };
 
+nybl_status run_in_onednn(Device &device, const cpu::Job &job, const Product *products,
+                          size_t count) noexcept {
+    OneDnnProduct in_onednn[kMaxOneDnnProducts];
+    for (size_t i = 0; i < count; ++i)
+        in_onednn[i] = {products[i].weights->affine, products[i].product};
+    return run_onednn(*device.onednn, job, in_onednn, count);
+}
+
 } // namespace
 
 nybl_status run_products(Device &device, const cpu::Job &job, const Product *products,
@@ -187,7 +195,20 @@ nybl_status run_products(Device &device, const cpu::Job &job, const Product *pro
         return fail(NYBL_DEVICE_ERROR,
                     "GPU: the context was created before a fork; the child needs one of its own");
     const std::lock_guard guard(device.lock);
-    return Run(device, job, products, count).all();
+    const auto in_onednn = [](const Product &product) { return product.weights->affine != nullptr; };
+    if (std::none_of(products, products + count, in_onednn))
+        return Run(device, job, products, count).all();
+    // What cannot share its prepared activations runs by itself.
+    if (count <= kMaxOneDnnProducts && std::all_of(products, products + count, in_onednn))
+        if (const nybl_status status = run_in_onednn(device, job, products, count);
+            count == 1 || status != NYBL_UNSUPPORTED)
+            return status;
+    for (size_t i = 0; i < count; ++i)
+        if (const nybl_status status = in_onednn(products[i]) ? run_in_onednn(device, job, products + i, 1)
+                                                              : Run(device, job, products + i, 1).all();
+            status != NYBL_OK)
+            return status;
+    return NYBL_OK;
 }
 
 } // namespace nybl::gpu

@@ -76,8 +76,11 @@ nybl_status Device::compile(const KernelKey &key, Kernels *kernels) noexcept {
 
 Device::~Device() {
     memory.deallocate(counts_, counts_size_);
-    if (!usable())
+    if (!usable()) {
+        abandon_onednn(onednn);
         return;
+    }
+    close_onednn(onednn);
     for (Kernels &kernels : kernels_)
         if (kernels.product) {
             cl.ReleaseKernel(kernels.prepare);

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "cpu/panel.h"
+#include "gpu/affine.h"
 
 namespace nybl::gpu {
 namespace {
@@ -12,6 +13,11 @@ constexpr uint32_t kTeams = 8;  // TEAMS of gemm.cl
 constexpr uint32_t kSplits = 8; // work-items that share a row's groups: a GPU is filled where N is small
 
 } // namespace
+
+bool has_kernels(nybl_format format) noexcept {
+    CodeType codes;
+    return affine_code_type(format, &codes);
+}
 
 const char *variant_name(Variant variant) noexcept {
     constexpr const char *kNames[] = {"vector", "lane", "subgroup"};

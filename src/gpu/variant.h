@@ -52,6 +52,9 @@ struct GroupBytes {
 };
 GroupBytes prepared_group(Activations x) noexcept;
 
+// Whether there are kernels for a format's panels.
+bool has_kernels(nybl_format format) noexcept;
+
 // What a program is compiled for, and the compiler options that say so.
 struct KernelKey {
     nybl_format format; // one with panels

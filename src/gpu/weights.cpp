@@ -1,4 +1,5 @@
 // Weights on a device: uploaded once, shared by every handle with the same bytes.
+#include <cstdio>
 #include <cstring>
 #include <mutex>
 #include <new>
@@ -65,10 +66,34 @@ nybl_status fill(Device &device, const uint8_t *data, size_t size, DeviceWeights
     return fail_opencl(error, "copying weights to the device");
 }
 
+// The weights as oneDNN takes them; false, with the reason in the note, where it does not.
+bool fill_onednn(Device &device, const cpu::Matrix &packed, cpu::Pool *pool,
+                 DeviceWeights *weights) noexcept {
+    if (!device.onednn) {
+        std::memcpy(weights->note, device.onednn_note, sizeof weights->note);
+        return false;
+    }
+    if (weights->n_experts > 1) {
+        std::snprintf(weights->note, sizeof weights->note, "oneDNN multiplies no experts");
+        return false;
+    }
+    if (upload_onednn(*device.onednn, packed, pool, &weights->affine) != NYBL_OK) {
+        std::snprintf(weights->note, sizeof weights->note, "%s", last_error());
+        return false;
+    }
+    weights->param_bytes = onednn_param_bytes(*weights->affine);
+    return true;
+}
+
+bool holds(Device &device, const DeviceWeights &weights, const cpu::Matrix &packed, size_t bytes) noexcept {
+    return weights.affine ? onednn_holds(*device.onednn, *weights.affine, packed)
+                          : same_bytes(device, weights, packed.data, bytes);
+}
+
 } // namespace
 
 nybl_status upload_weights(Device &device, const cpu::Matrix &packed, size_t n_experts, size_t bytes,
-                           DeviceWeights **out) noexcept {
+                           cpu::Pool *pool, DeviceWeights **out) noexcept {
     if (!device.usable())
         return fail(NYBL_DEVICE_ERROR,
                     "GPU: the context was created before a fork; the child needs one of its own");
@@ -83,7 +108,7 @@ nybl_status upload_weights(Device &device, const cpu::Matrix &packed, size_t n_e
     wanted.param_bytes = param_bytes(packed, n_experts);
     const std::lock_guard guard(device.lock);
     for (DeviceWeights *have = device.weights; have; have = have->next)
-        if (same_shape(*have, wanted) && same_bytes(device, *have, packed.data, bytes)) {
+        if (same_shape(*have, wanted) && holds(device, *have, packed, bytes)) {
             ++have->references;
             *out = have;
             return NYBL_OK;
@@ -93,10 +118,11 @@ nybl_status upload_weights(Device &device, const cpu::Matrix &packed, size_t n_e
             device.memory.allocate(sizeof(DeviceWeights), alignof(DeviceWeights), "GPU weights", &storage);
         status != NYBL_OK)
         return status;
-    if (const nybl_status status = fill(device, packed.data, bytes, &wanted); status != NYBL_OK) {
-        device.memory.deallocate(storage, sizeof(DeviceWeights));
-        return status;
-    }
+    if (!fill_onednn(device, packed, pool, &wanted))
+        if (const nybl_status status = fill(device, packed.data, bytes, &wanted); status != NYBL_OK) {
+            device.memory.deallocate(storage, sizeof(DeviceWeights));
+            return status;
+        }
     auto *made = ::new (storage) DeviceWeights(wanted);
     made->next = device.weights;
     device.weights = made;
@@ -120,7 +146,25 @@ void release_weights(Device &device, DeviceWeights *weights) noexcept {
     device.counted.param_bytes -= weights->param_bytes;
     if (usable)
         device.free_buffer(&weights->panels);
+    if (weights->affine)
+        (usable ? release_onednn : abandon_onednn_weights)(*device.onednn, weights->affine);
     device.memory.deallocate(weights, sizeof(DeviceWeights));
+}
+
+Placement place_of(Device &device, const DeviceWeights &weights, size_t m, nybl_format x_type) noexcept {
+    Placement place;
+    if (!weights.affine) {
+        std::memcpy(place.note, weights.note, sizeof place.note);
+        return place;
+    }
+    place.onednn = true;
+    const std::lock_guard guard(device.lock);
+    place.served =
+        device.usable() && describe_onednn(*device.onednn, *weights.affine, m, x_type, &place.use) == NYBL_OK;
+    if (!place.served)
+        std::snprintf(place.note, sizeof place.note, "%s",
+                      device.usable() ? last_error() : "the context was created before a fork");
+    return place;
 }
 
 } // namespace nybl::gpu

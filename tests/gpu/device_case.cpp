@@ -18,7 +18,18 @@ OpenDevice::~OpenDevice() {
 DeviceWeightsCase::DeviceWeightsCase(const AffineBlockFormat &which, size_t rows, size_t columns,
                                      size_t experts, uint32_t seed)
     : format(which), n(rows), k(columns), n_experts(experts),
-      blocks(random_blocks(which, rows * experts, columns, seed)), exact(rows * experts * columns) {
+      blocks(random_blocks(which, rows * experts, columns, seed)) {
+    pack();
+}
+
+DeviceWeightsCase::DeviceWeightsCase(const AffineBlockFormat &which, size_t columns,
+                                     std::vector<uint8_t> given)
+    : format(which), n(given.size() / (columns / which.block * which.bytes)), k(columns), n_experts(1),
+      blocks(std::move(given)) {
+    pack();
+}
+
+void DeviceWeightsCase::pack() {
     const cpu::PanelLayout &layout = *cpu::find_panel_layout(format.id);
     const size_t row_bytes = k / format.block * format.bytes, panel = cpu::panel_bytes(layout, k);
     panels.resize(cpu::panel_count(n) * n_experts * panel);
@@ -27,6 +38,7 @@ DeviceWeightsCase::DeviceWeightsCase(const AffineBlockFormat &which, size_t rows
         for (size_t row = 0; row < n; row += cpu::kPanelRows, out += panel)
             cpu::pack_panel(layout, k, std::min(n - row, cpu::kPanelRows), &blocks[(e * n + row) * row_bytes],
                             row_bytes, out);
+    exact.resize(n * n_experts * k);
     for (size_t row = 0; row < n * n_experts; ++row)
         for (size_t j = 0; j < k; ++j) {
             const AffineElement element = affine_element(format, &blocks[row * row_bytes], j);
@@ -46,13 +58,9 @@ cpu::Matrix DeviceWeightsCase::matrix() const {
     return matrix;
 }
 
-namespace {
-
 cpu::Rows dense_rows(void *base, size_t columns) {
     return {static_cast<uint8_t *>(base), NYBL_F32, 1, 4 * columns, 4 * columns};
 }
-
-} // namespace
 
 nybl_status multiply(gpu::Device &device, const DeviceWeightsCase &w, const Uploaded &uploaded, size_t m,
                      const std::vector<float> &x, const float *bias, nybl_compute compute,

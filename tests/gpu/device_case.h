@@ -34,12 +34,17 @@ class OpenDevice {
 // Weights in both forms, packed for the device and as exact f64 values.
 struct DeviceWeightsCase {
     DeviceWeightsCase(const AffineBlockFormat &format, size_t n, size_t k, size_t n_experts, uint32_t seed);
+    // One matrix of these blocks, with as many rows as they make.
+    DeviceWeightsCase(const AffineBlockFormat &format, size_t k, std::vector<uint8_t> blocks);
     cpu::Matrix matrix() const;
 
-    const AffineBlockFormat &format;
+    AffineBlockFormat format;
     size_t n, k, n_experts;
     std::vector<uint8_t> blocks, panels; // experts one after the other
     std::vector<double> exact;           // [n_experts, n, k]
+
+  private:
+    void pack();
 };
 
 // The weights on a device, until the object goes.
@@ -47,7 +52,8 @@ class Uploaded {
   public:
     Uploaded(gpu::Device &device, const DeviceWeightsCase &w)
         : device_(device),
-          status_(gpu::upload_weights(device, w.matrix(), w.n_experts, w.panels.size(), &weights_)) {}
+          status_(gpu::upload_weights(device, w.matrix(), w.n_experts, w.panels.size(), nullptr, &weights_)) {
+    }
     ~Uploaded() { gpu::release_weights(device_, weights_); }
     Uploaded(const Uploaded &) = delete;
     Uploaded &operator=(const Uploaded &) = delete;
@@ -70,6 +76,7 @@ nybl_status multiply(gpu::Device &device, const DeviceWeightsCase &w, const Uplo
 std::vector<double> multiply_exactly(const DeviceWeightsCase &w, size_t m, const std::vector<float> &x,
                                      const float *bias);
 
+cpu::Rows dense_rows(void *base, size_t columns); // f32
 std::vector<float> random_activations(size_t count, uint32_t seed);
 
 // sum (y - exact)^2 / sum exact^2

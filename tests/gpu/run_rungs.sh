@@ -1,14 +1,18 @@
 #!/usr/bin/env bash
 # The GPU path where no GPU is: results on Intel's OpenCL for CPUs, compilation for real GPUs without spills, and the whole
-# host path on driver-only devices. usage: run_rungs.sh NYBL_TEST_GPU NYBL_GPU_SELFTEST
+# host path on driver-only devices; and oneDNN on its CPU engine. usage: run_rungs.sh NYBL_TEST_GPU NYBL_GPU_SELFTEST NYBL_TEST_ONEDNN
 source "$NYBL_SOURCE_DIR/tests/script.sh"
-tests=$1 selftest=$2
+tests=$1 selftest=$2 onednn_tests=$3
 home=${NYBL_GPU_RUNTIMES:-${XDG_CACHE_HOME:-$HOME/.cache}/nybl/gpu}
 root=$home/root lib=$home/root/usr/lib/x86_64-linux-gnu
-missing="not set up (./dev gpu-setup fetches about 1 GB)"
+missing="not set up (./dev gpu-setup fetches about 1.5 GB)"
 
 on_intel_cpu() {
     LD_LIBRARY_PATH=$home/cpu/lib OCL_ICD_FILENAMES=$home/cpu/lib/libintelocl.so "$tests" 'opencl subgroup*'
+}
+
+on_onednn_cpu() {
+    LD_LIBRARY_PATH=$home/onednn/lib OCL_ICD_FILENAMES=$home/onednn/lib/libintelocl.so "$onednn_tests"
 }
 
 ocloc() {
@@ -50,6 +54,11 @@ if [[ -f $home/cpu/lib/libintelocl.so ]]; then
     check "gpu rung 2: sub-group kernels compute the product" on_intel_cpu
 else
     skip "gpu rung 2" "$missing"
+fi
+if [[ -f $home/onednn/lib/libdnnl.so.3 && -f $onednn_tests ]]; then
+    check "gpu rung 4: products by oneDNN's CPU engine equal exact arithmetic" on_onednn_cpu
+else
+    skip "gpu rung 4" "$missing"
 fi
 if [[ -f $home/fake_i915.so ]]; then
     for device in tgllp adl-p dg2 mtl arl-h lnl-m bmg ptl pvc; do

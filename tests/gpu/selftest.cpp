@@ -90,7 +90,7 @@ bool check_device(uint32_t index, const Options &options, bool *exists) {
 
 // "NAME PREPARE PRODUCT OPTIONS" for what Intel GPUs compile: the widest tiles, where registers are short.
 void print_programs() {
-    constexpr gpu::Traits kIntel{gpu::Variant::Subgroup, true, true, 0, ""};
+    constexpr gpu::Traits kIntel{gpu::Variant::Subgroup, true, true, 0, "", true};
     for (const auto &format : affine_formats())
         for (const auto compute : {NYBL_COMPUTE_DEFAULT, NYBL_COMPUTE_INT8})
             for (const size_t m : {8, 64}) {

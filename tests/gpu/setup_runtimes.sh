@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runtimes that stand in for Intel GPUs, in a folder of their own (nothing is installed): Intel's OpenCL for CPUs, and the
-# GPU driver with its compilers and a preloaded device that is not there.
+# Runtimes that stand in for Intel GPUs, in a folder of their own (nothing is installed): Intel's OpenCL for CPUs, oneDNN, and
+# the GPU driver with its compilers and a preloaded device that is not there.
 # usage: setup_runtimes.sh DIR
 set -euo pipefail
 here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
@@ -13,6 +13,11 @@ trap 'rm -rf "$work"' EXIT
 if [[ ! -f $home/cpu/lib/libintelocl.so ]]; then
     python3 -m venv "$home/cpu"
     "$home/cpu/bin/pip" install -q --disable-pip-version-check intel-opencl-rt==2026.2.0 intel-cmplr-lib-rt==2026.2.0
+fi
+
+if [[ ! -f $home/onednn/lib/libdnnl.so.3 ]]; then
+    python3 -m venv "$home/onednn"
+    "$home/onednn/bin/pip" install -q --disable-pip-version-check --no-compile onednn==2026.1.0 onednn-devel==2026.1.0
 fi
 
 # The driver needs a newer C library than this system's, so that everything comes from one unpacked tree.
