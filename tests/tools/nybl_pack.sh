@@ -3,18 +3,7 @@
 source "$NYBL_SOURCE_DIR/tests/script.sh"
 program=$1
 
-# A GGUF model of one Q4_0 matrix (32 x 4) and one F32 vector, by hand.
-python3 - "$scratch/model.gguf" <<'END'
-import struct, sys
-def text(s): return struct.pack("<Q", len(s)) + s.encode()
-def tensor(name, dims, kind, offset):
-    return text(name) + struct.pack("<I", len(dims)) + struct.pack(f"<{len(dims)}Q", *dims) + struct.pack("<IQ", kind, offset)
-head = b"GGUF" + struct.pack("<IQQ", 3, 2, 1) + text("general.name") + struct.pack("<I", 8) + text("by hand")
-head += tensor("a.weight", [32, 4], 2, 0) + tensor("norm", [4], 0, 96)
-head += bytes(-len(head) % 32)
-blocks = b"".join(struct.pack("<e", 1.0) + bytes(range(16)) for _ in range(4))
-open(sys.argv[1], "wb").write(head + blocks + bytes(96 - len(blocks)) + struct.pack("<4f", 1, 2, 3, 4))
-END
+python3 "$NYBL_SOURCE_DIR/tests/tools/small_model.py" "$scratch/model.gguf"
 
 packs() {
     "$program" "$scratch/model.gguf" "$scratch/out.nybl" >"$scratch/said" 2>"$scratch/progress" || return 1

@@ -1,0 +1,16 @@
+"""Matrix kernels for weights in the GGUF block formats: Y[M, N] = X[M, K] * W[N, K]^T.
+
+    blocks = nybl.quantize(matrix, nybl.Format.Q4_K)          # f32 [N, K] -> u8 [N, bytes]
+    weights = nybl.Weights(blocks, nybl.Format.Q4_K)           # packed for this machine's kernels
+    y = weights.matmul(x)                                      # f32 [M, K] -> f32 [M, N]
+
+Results are the same bits on every CPU and with any number of threads. Failures raise nybl.Error.
+"""
+from ._codec import Format, Level, dequantize, quantize, row_bytes, validate
+from ._library import Error, Status
+from ._weights import Compute, Context, Isa, Kernel, Memory, Storage, Weights, build_info, version
+from ._pack import Pack, PackTensor
+
+__all__ = ["Compute", "Context", "Error", "Format", "Isa", "Kernel", "Level", "Memory", "Pack", "PackTensor",
+           "Status", "Storage", "Weights", "build_info", "dequantize", "quantize", "row_bytes", "validate", "version"]
+__version__ = version()
