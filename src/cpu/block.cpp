@@ -2,6 +2,7 @@
 #include "cpu/block.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "cpu/convert.h"
 
@@ -46,9 +47,17 @@ void run_block(const Block &block, Strategy strategy) noexcept {
 
 void store_outputs(const Product &product, size_t output_row, size_t n, size_t count,
                    const float *acc) noexcept {
+    // A copy of known size is a few moves. The library's may read 64 bytes at once, and has to wait until the
+    // kernel's narrower stores have left the store buffer.
+    if (!product.bias && product.y.type == NYBL_F32 && count == kPanelRows) {
+        std::memcpy(product.y.row(output_row) + sizeof(float) * n, acc, sizeof(float) * kPanelRows);
+        return;
+    }
+    if (!product.bias)
+        return store_row(product.y.type, product.y.row(output_row), n, count, acc);
     float values[kPanelRows];
     for (size_t i = 0; i < count; ++i)
-        values[i] = product.bias ? acc[i] + product.bias[n + i] : acc[i];
+        values[i] = acc[i] + product.bias[n + i];
     store_row(product.y.type, product.y.row(output_row), n, count, values);
 }
 

@@ -24,6 +24,12 @@ struct Block {
     size_t tile_rows(size_t i) const noexcept {
         return segment_rows - i < product->kernel.mr ? segment_rows - i : product->kernel.mr;
     }
+    size_t last_tile() const noexcept {
+        return row_begin + (row_end - row_begin - 1) / product->kernel.mr * product->kernel.mr;
+    }
+    size_t tiles() const noexcept {
+        return (row_end - row_begin + product->kernel.mr - 1) / product->kernel.mr;
+    }
     // Group `group` of that tile.
     const uint8_t *tile_group(size_t i, size_t group) const noexcept {
         return tile(i) + kActivationBytes * tile_rows(i) * group;
@@ -34,10 +40,10 @@ struct Block {
     }
 };
 
-// Rows of a block where at most `most` of them stay in a cache: whole tiles of mr, and shares as even as
+// Rows of a block where about `most` of them stay in a cache: whole tiles of mr, and shares as even as
 // those allow. 129 rows are 72 and 57, not 128 and one that unpacks every panel for itself.
 constexpr size_t even_block_rows(size_t rows, size_t mr, size_t most) noexcept {
-    const size_t whole = most / mr * mr;
+    const size_t whole = (most + mr - 1) / mr * mr;
     const size_t blocks = (rows + whole - 1) / whole;
     const size_t share = (rows + blocks - 1) / blocks;
     return (share + mr - 1) / mr * mr;

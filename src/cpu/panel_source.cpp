@@ -12,9 +12,9 @@ void find_rows(const Matrix &w, const uint8_t *weights, size_t first, size_t cou
         rows[r] = weights + std::min(first + r, w.n - 1) * w.stride + at;
 }
 
-PanelSource::PanelSource(const Block &block, size_t max_blocks, uint8_t *buffer) noexcept
+PanelSource::PanelSource(const Block &block, size_t max_blocks, uint8_t *buffer, bool fetch_ahead) noexcept
     : w_(block.product->w), weights_(block.weights), packed_(w_.storage == NYBL_STORAGE_PACKED),
-      buffer_(buffer), buffer_stride_(max_blocks * w_.layout->block_bytes) {
+      fetch_ahead_(fetch_ahead), buffer_(buffer), buffer_stride_(max_blocks * w_.layout->block_bytes) {
     if (!packed_)
         gather_ = jit::gather_kernel(w_.format->id, block.product->kernel.isa);
 }
@@ -31,12 +31,24 @@ const uint8_t *PanelSource::blocks(size_t first, size_t step, size_t count, size
     return buffer_;
 }
 
+Upcoming PanelSource::upcoming(size_t first, size_t count, size_t b, size_t some,
+                               size_t shares) const noexcept {
+    const size_t block_bytes = packed_ ? w_.layout->block_bytes : w_.format->block_bytes;
+    const size_t per_panel = packed_ ? 1 : kPanelRows; // pieces
+    const size_t all = packed_ ? panel_count(w_.n) : w_.n;
+    const size_t begin = std::min(all, first * per_panel), end = std::min(all, (first + count) * per_panel);
+    return {weights_ + begin * w_.stride + b * block_bytes, w_.stride, end - begin, some * block_bytes,
+            shares};
+}
+
 void PanelSource::gather(size_t panel, size_t b, size_t some, uint8_t *dst) const noexcept {
     const size_t blocks = w_.k / w_.format->block_size, at = b * w_.format->block_bytes;
     const uint8_t *rows[kPanelRows];
     find_rows(w_, weights_, panel * kPanelRows, kPanelRows, at, rows);
     // What is read next: the rest of the rows, or the next panel from its start.
-    const size_t next = b + some < blocks ? some * w_.format->block_bytes : kPanelRows * w_.stride - at;
+    const size_t next = !fetch_ahead_       ? 0
+                        : b + some < blocks ? some * w_.format->block_bytes
+                                            : kPanelRows * w_.stride - at;
     const jit::GatherArgs args{.rows = rows, .dst = dst, .blocks = some, .ahead = ptrdiff_t(next)};
     gather_(&args);
 }

@@ -16,6 +16,8 @@ struct Rows {
     size_t inner_stride = 0, outer_stride = 0;
 
     uint8_t *row(size_t i) const noexcept {
+        if (i < inner) // every row but of a batch: no division
+            return base + i * inner_stride;
         return base + (i / inner) * outer_stride + (i % inner) * inner_stride;
     }
 };

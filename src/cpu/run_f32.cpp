@@ -26,7 +26,8 @@ size_t segment_blocks(const Product &product) noexcept {
 
 // f32 panels and accumulators.
 size_t float_workspace_bytes(const Product &product) noexcept {
-    return jit::f32_panels(product.kernel.isa) * (kPanelBytes + sizeof(float) * kPanelRows * kBlockRows);
+    return jit::f32_panels(product.kernel.isa) *
+           (kPanelBytes + sizeof(float) * kPanelRows * (kBlockRows + jit::kMaxTokens));
 }
 
 bool f32_panels(const Block &block, size_t first, size_t count) noexcept {
@@ -36,11 +37,13 @@ bool f32_panels(const Block &block, size_t first, size_t count) noexcept {
     const size_t blocks = w.k / w.layout->block_k, segment = segment_blocks(product);
     uint8_t *floats = block.workspace;
     auto *c = reinterpret_cast<float *>(floats + jit::f32_panels(isa) * kPanelBytes);
-    PanelSource source(block, segment, block.workspace + float_workspace_bytes(product));
+    PanelSource source(block, segment, block.workspace + float_workspace_bytes(product), true);
     const jit::UnpackFn dequantize = jit::dequantize_kernel(w.format->id, isa);
-    const TileRun run(block, count, c, [&](size_t tokens) { return jit::f32_kernel(isa, count, tokens); });
-    if (!source.usable() || !dequantize || !run.usable())
+    const TileKernels kernels(block, [&](size_t tokens) { return jit::f32_kernel(isa, count, tokens); });
+    if (!source.usable() || !dequantize || !kernels.usable())
         return false;
+    const TileRun run(block, count, c, kernels);
+    run.start();
     for (size_t b = 0; b < blocks; b += segment) {
         const size_t some = std::min(segment, blocks - b), k = b * w.layout->block_k;
         for (size_t p = 0; p < count; ++p) {

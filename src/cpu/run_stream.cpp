@@ -46,14 +46,16 @@ bool stream_panels(const Block &block, size_t first, size_t stride, size_t count
     const size_t segment = !packed    ? gather_blocks(product)
                            : one_tile ? blocks
                                       : kSegmentGroups / groups_per_block;
-    PanelSource source(block, gather_blocks(product), block.workspace + accumulator_bytes(product));
+    PanelSource source(block, gather_blocks(product), block.workspace + accumulator_bytes(product), true);
     if (!source.usable())
         return false;
-    const TileRun run(block, count, reinterpret_cast<float *>(block.workspace), [&](size_t tokens) {
+    const TileKernels kernels(block, [&](size_t tokens) {
         return jit::tile_kernel(WeightForm::Packed, w.format->id, stream_isa(product.kernel), count, tokens);
     });
-    if (!run.usable())
+    if (!kernels.usable())
         return false;
+    const TileRun run(block, count, reinterpret_cast<float *>(block.workspace), kernels);
+    run.start();
     for (size_t b = 0; b < blocks; b += segment) {
         const size_t some = std::min(segment, blocks - b);
         run.add(source.blocks(first, stride, count, b, some), source.stride(stride), some,

@@ -5,7 +5,7 @@ namespace nybl::cpu::jit {
 namespace {
 
 // Register map
-//   rdi args   rsi src   rdx dst   r10 blocks left   r8 bytes to fetch ahead
+//   rdi args   rsi src   rdx dst   r10 blocks left
 //   [rsp] scales of a super-block
 //   vectors 0 .. 4 scales; 0, 1 and 2, 3 codes in turn, 4 .. 6 for signs;
 //   the last two masks
@@ -20,15 +20,12 @@ class UnpackKernel final : public WeightGenerator {
         mov(rsi, ptr[args + offsetof(UnpackArgs, src)]);
         mov(rdx, ptr[args + offsetof(UnpackArgs, dst)]);
         mov(r10, ptr[args + offsetof(UnpackArgs, blocks)]);
-        mov(r8, ptr[args + offsetof(UnpackArgs, ahead)]);
         hold_nibble_mask(vec(registers() - 1));
         hold_bit4_mask(vec(registers() - 2));
         const int groups = int(layout_.block_k / 32), out = byte_group_bytes(layout_, key().isa);
         Xbyak::Label loop;
         align(32);
         L(loop);
-        for (int line = 0; line < int(layout_.block_bytes); line += 64)
-            prefetcht0(ptr[rsi + r8 + line]);
         if (k_format())
             unpack_k_scales(rsi, rsp);
         for (int g = 0; g < groups; ++g) {

@@ -9,7 +9,6 @@ struct UnpackArgs {
     const uint8_t *src; // panel blocks
     uint8_t *dst;       // byte groups (weight_generator.h), one after the other
     size_t blocks;      // panel blocks to unpack, > 0
-    size_t ahead = 0;   // bytes behind src that come next: they are fetched while these are unpacked
 };
 using UnpackFn = void (*)(const UnpackArgs *);
 
