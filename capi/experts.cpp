@@ -125,7 +125,7 @@ nybl_status prepare_experts(const nybl_weights *w, const nybl_matmul_id_args *gi
                  : matrix.k == 0                    ? Work::Fill
                                                     : Work::Product;
     call->product.w = matrix;
-    call->product.kernel = choose_kernel(*w, args.n_tokens, args.compute).kernel;
+    call->product.kernel = dispatch::choose_kernel(describe_shape(*w, args.n_tokens, args.compute));
     call->job.m = shared_x ? args.n_tokens : rows.value();
     call->job.k = matrix.k;
     call->job.products = &call->product;

@@ -11,7 +11,7 @@ nybl_status nybl_matmul_explain(const nybl_weights *w, uint64_t m, nybl_kernel_i
         return null_argument("w");
     if (const nybl_status status = check_struct(info, sizeof *info, "info"); status != NYBL_OK)
         return status;
-    const dispatch::Choice choice = choose_kernel(*w, m, NYBL_COMPUTE_DEFAULT);
+    const dispatch::Choice choice = dispatch::choose(describe_shape(*w, m, NYBL_COMPUTE_DEFAULT));
     nybl_kernel_info value{};
     static_assert(sizeof value.name == sizeof choice.name && sizeof value.reason == sizeof choice.reason);
     std::memcpy(value.name, choice.name, sizeof value.name);

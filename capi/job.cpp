@@ -66,10 +66,6 @@ dispatch::Shape describe_shape(const nybl_weights &w, size_t m, nybl_compute com
     return shape;
 }
 
-dispatch::Choice choose_kernel(const nybl_weights &w, size_t m, nybl_compute compute) noexcept {
-    return dispatch::choose(describe_shape(w, m, compute));
-}
-
 uint32_t useful_threads(const nybl_context *ctx, const cpu::Job &job, uint32_t limit) noexcept {
     const uint32_t most = limit ? std::min(limit, ctx->pool.n_threads()) : ctx->pool.n_threads();
     // In floating point: the product of four sizes need not fit 64 bits.

@@ -46,7 +46,6 @@ nybl_status check_compute(nybl_compute compute) noexcept;
 
 // What dispatch decides from.
 dispatch::Shape describe_shape(const nybl_weights &w, size_t m, nybl_compute compute) noexcept;
-dispatch::Choice choose_kernel(const nybl_weights &w, size_t m, nybl_compute compute) noexcept;
 
 // Runs a call on the context's device, or on its threads.
 nybl_status run_call(nybl_context *ctx, const Call &call) noexcept;

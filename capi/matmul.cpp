@@ -82,7 +82,7 @@ nybl_status prepare_matmul(const nybl_weights *w, const nybl_matmul_args *given,
                                                     : Work::Product;
     call->product.w = matrix;
     call->product.bias = args.bias;
-    call->product.kernel = choose_kernel(*w, rows.value(), args.compute).kernel;
+    call->product.kernel = dispatch::choose_kernel(describe_shape(*w, rows.value(), args.compute));
     call->job.m = rows.value();
     call->job.k = matrix.k;
     call->job.products = &call->product;

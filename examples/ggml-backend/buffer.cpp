@@ -202,6 +202,11 @@ ggml_backend_buffer_t buffer_over(void *base, size_t size) {
     return ggml_backend_buffer_init(buffer_type(), buffer_functions(), buffer, size);
 }
 
+bool is_our_weights(const ggml_tensor *tensor) noexcept {
+    return !tensor->view_src && tensor->buffer && tensor->buffer->buft == buffer_type() &&
+           tensor->buffer->usage != GGML_BACKEND_BUFFER_USAGE_COMPUTE;
+}
+
 bool may_be_packed(const ggml_tensor *tensor) noexcept {
     const ggml_tensor *root = tensor->view_src ? tensor->view_src : tensor;
     return root->buffer && root->buffer->buft == buffer_type() && !device()->in_place &&

@@ -10,6 +10,9 @@ ggml_backend_buffer_type_t buffer_type();
 // A buffer over memory that the host has mapped (weights used in place).
 ggml_backend_buffer_t buffer_over(void *base, size_t size);
 
+// Whether a tensor lies, or would lie, in the device's memory for weights.
+bool is_our_weights(const ggml_tensor *tensor) noexcept;
+
 // Whether a tensor's bytes may be held as packed weights, so that only our products can read them.
 bool may_be_packed(const ggml_tensor *tensor) noexcept;
 

@@ -56,7 +56,8 @@ void get_props(ggml_backend_dev_t dev, ggml_backend_dev_props *props) {
 }
 
 bool supports_op(ggml_backend_dev_t, const ggml_tensor *op) {
-    if (is_matmul(op) && may_be_packed(op->src[0]) && !op->src[0]->view_src)
+    // Weights that are no use here belong into a buffer type of the CPU backend that repacks them.
+    if (is_matmul(op) && is_our_weights(op->src[0]))
         return can_multiply(op);
     for (const ggml_tensor *src : op->src)
         if (src && may_be_packed(src))

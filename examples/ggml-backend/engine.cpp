@@ -147,6 +147,7 @@ int bench(const char *path, int threads, const std::string &prompts, int generat
             const double start = seconds();
             session.decode(tokens.data(), count);
             std::printf("prompt %d %.3f\n", count, count / (seconds() - start));
+            std::fflush(stdout);
             at = end + 1;
         }
         if (generate == 0)

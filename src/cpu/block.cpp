@@ -55,6 +55,11 @@ void store_outputs(const Product &product, size_t output_row, size_t n, size_t c
     }
     if (!product.bias)
         return store_row(product.y.type, product.y.row(output_row), n, count, acc);
+    // Every row of every panel of a decode step passes here.
+    if (product.y.type == NYBL_F32 && !product.bias) {
+        std::memcpy(product.y.row(output_row) + 4 * n, acc, 4 * count);
+        return;
+    }
     float values[kPanelRows];
     for (size_t i = 0; i < count; ++i)
         values[i] = acc[i] + product.bias[n + i];

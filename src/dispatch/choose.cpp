@@ -104,6 +104,10 @@ void lower_case(char *text) noexcept {
 
 } // namespace
 
+cpu::KernelChoice choose_kernel(const Shape &shape) noexcept {
+    return apply_rules(shape, std::max<size_t>(shape.m, 1)).kernel;
+}
+
 Choice choose(const Shape &shape) noexcept {
     const size_t m = std::max<size_t>(shape.m, 1);
     const Rule rule = apply_rules(shape, m);

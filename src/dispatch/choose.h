@@ -26,4 +26,7 @@ struct Choice {
 
 Choice choose(const Shape &shape) noexcept;
 
+// The kernel alone: what a call needs, without the time that words take.
+cpu::KernelChoice choose_kernel(const Shape &shape) noexcept;
+
 } // namespace nybl::dispatch
