@@ -34,6 +34,8 @@ class QuantizeKernel final : public VectorGenerator {
                          kInverse = kFields + 4 * 4 * kBatch, kMask = kInverse + 4 * kBatch,
                          kStack = kMask + 4 * kBatch;
 
+    static constexpr int kFetchAhead = 2048; // bytes of x; tiles are fetched a batch ahead
+
     int vectors() const { return wide() ? 2 : 4; } // of 32 values
     int element_bytes() const { return key().format == NYBL_F32 ? 4 : 2; }
     Ymm full(int index) const { return wide() ? Ymm(Xbyak::Zmm(index)) : Ymm(index); }
@@ -109,6 +111,8 @@ class QuantizeKernel final : public VectorGenerator {
 
     // Eight maxima of |x| over every eighth element, as bits: those order as the values do, NaN above Inf.
     void maximum() {
+        for (int line = 0; line < 32 * element_bytes(); line += 64)
+            prefetcht0(ptr[r13 + (kFetchAhead + line)]);
         if (element_bytes() == 4) {
             for (int i = 0; i < vectors(); ++i) {
                 bit_and(vec(i), magnitude_bits(), ptr[r13 + 128 / vectors() * i]);
@@ -183,6 +187,7 @@ class QuantizeKernel final : public VectorGenerator {
     // subnormal: no clamp is needed.
     void quants() {
         vbroadcastss(vec(4), ptr[rsp + rbx + kInverse]);
+        prefetcht0(ptr[rdx + rax * kBatch]);
         for (int i = 0; i < vectors(); ++i) {
             load(vec(i), ptr[rsi + 32 / vectors() * element_bytes() * i]);
             vmulps(vec(i), vec(i), vec(4));
