@@ -74,6 +74,7 @@ install_packages() {
 # Catch2 v3. Where the distribution has it, from there; on Debian 12 the backport is downloaded with apt's own directories
 # pointed at private ones, and unpacked in the user's cache: the machine's sources and packages stay as they are.
 cache_dir=${XDG_CACHE_HOME:-$HOME/.cache}/nybl
+engine_dir=$cache_dir/engine
 catch2_prefix=""
 
 catch2_installed() {

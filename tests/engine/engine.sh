@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# The ggml plugin in an unmodified llama.cpp, where ./dev engine has built that: operations, logits of a real model beside
+# stock's, the share of multiplies, and two RPC servers that hold a layer split between them.
+source "$NYBL_SOURCE_DIR/tests/script.sh"
+binaries=$NYBL_BUILD_DIR/examples/ggml-backend
+plugin=$binaries/libggml-nybl.so
+model=${NYBL_MODEL:-}
+threads=2
+
+if [[ ! -e $plugin ]]; then
+    skip "engine plugin" "llama.cpp is not built in the cache (./dev engine does that)"
+    finish
+fi
+
+# The program prints case lines itself.
+for storage in packed original; do
+    NYBL_GGML_STORAGE=$storage "$NYBL_BUILD_DIR/tests/engine/nybl-engine-ops" "$plugin" >"$scratch/ops" ||
+        failures=$((failures + 1))
+    sed "s/^\(ok\|not ok\) plugin/& $storage/" "$scratch/ops"
+done
+
+if [[ ! -e $model ]]; then
+    skip "engine plugin, a real model" "no model file"
+    finish
+fi
+
+logits() { "$binaries/nybl-engine" logits "$model" "$NYBL_SOURCE_DIR/docs/numerics.md" "$scratch/$1" 1 "$threads" "${@:2}"; }
+
+# compared BASE OTHER KLD SAME_TOP: the KL divergence is at most KLD, the same token on top in at least that share of rows.
+compared() {
+    local output
+    output=$("$binaries/nybl-engine" compare "$scratch/$1" "$scratch/$2") || return 1
+    printf '%s\n' "$output"
+    awk -v kld="$3" -v same="$4" '/^kld / { if ($2 > kld) exit 1 } /^same_top / { if ($2 < same) exit 1 }' <<<"$output" ||
+        because "logits of $2 too far from those of $1"
+}
+
+with_plugin() {
+    local output
+    output=$(NYBL_GGML_PLUGIN=$plugin NYBL_GGML_STORAGE=$1 logits "nybl-$1") || return 1
+    printf '%s\n' "$output"
+    awk '$1 == "share" && $2 >= 0.99 { found = 1 } END { exit !found }' <<<"$output" ||
+        because "less than 99 % of the multiplies ran in the plugin" || return 1
+    # What stock's own builds differ by is 0.0035 and 95 % (docs/engine.md); the text is short, so with room.
+    compared stock "nybl-$1" 0.008 0.9
+}
+
+# Layers on two servers give what the plugin gives in one process, which is further from stock than this.
+over_rpc() {
+    "$NYBL_SOURCE_DIR/examples/ggml-backend/two_servers.sh" "${NYBL_ENGINE_DIR:?}/native/bin/ggml-rpc-server" "$plugin" \
+        "$binaries/nybl-engine" logits "$model" "$NYBL_SOURCE_DIR/docs/numerics.md" "$scratch/rpc" 1 "$threads" ||
+        because "no logits over RPC" || return 1
+    compared nybl-packed rpc 0.0005 0.98
+}
+
+check "engine stock logits" logits stock
+check "engine plugin, packed weights" with_plugin packed
+check "engine plugin, weights in place" with_plugin original
+check "engine plugin behind two RPC servers" over_rpc
+finish
