@@ -26,7 +26,8 @@ constexpr Op kOps[] = {
     {"dequantize", 1, 1, Roof::kCopy, false, false, false, prepare_dequantize},
 };
 
-constexpr nybl_format kMainFormats[] = {NYBL_Q4_0, NYBL_Q4_1, NYBL_Q5_1, NYBL_Q4_K, NYBL_Q5_K, NYBL_IQ4_NL};
+constexpr nybl_format kMainFormats[] = {NYBL_Q4_0,   NYBL_Q4_1, NYBL_Q5_0, NYBL_Q5_1, NYBL_Q8_0,
+                                        NYBL_IQ4_NL, NYBL_Q4_K, NYBL_Q5_K, NYBL_Q6_K};
 
 template <class T>
 std::vector<T> distinct(const std::vector<T> &values) {

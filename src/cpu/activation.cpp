@@ -15,15 +15,22 @@ uint32_t lane_pair(int32_t low, int32_t high) noexcept {
     return uint32_t(uint16_t(low)) | uint32_t(uint16_t(high)) << 16;
 }
 
+// Of the q of elements 0, 1 and 2, 3 (mod 4).
+struct Sums {
+    int32_t s01, s23;
+};
+
 // The values that integer accumulators start from (activation.h), from the sums of q.
-void set_inits(DotFamily family, int32_t s01, int32_t s23, ActivationGroup *group) noexcept {
-    if (family == DotFamily::Dot) {
-        group->init0 = uint32_t(-8 * (s01 + s23));
-        group->init1 = uint32_t(-128 * (s01 + s23));
-    } else {
-        group->init0 = lane_pair(-8 * s01, -8 * s23);
-        group->init1 = lane_pair(-11 * s01, -11 * s23);
-    }
+void set_inits(DotFamily family, const Sums (&half)[2], ActivationGroup *group) noexcept {
+    const bool dot = family == DotFamily::Dot;
+    const auto init = [dot](int32_t factor, Sums s) {
+        return dot ? uint32_t(factor * (s.s01 + s.s23)) : lane_pair(factor * s.s01, factor * s.s23);
+    };
+    const Sums all{half[0].s01 + half[1].s01, half[0].s23 + half[1].s23};
+    group->init0 = init(-8, all);
+    group->init1 = init(dot ? -128 : -11, all);
+    group->half0 = init(-32, half[0]);
+    group->half1 = init(-32, half[1]);
 }
 
 void quantize_group(DotFamily family, const float *x, ActivationGroup *group) noexcept {
@@ -42,14 +49,15 @@ void quantize_group(DotFamily family, const float *x, ActivationGroup *group) no
     const float r = 1.0f / d;
     if (!std::isfinite(r))
         return;
-    int32_t s[2] = {0, 0};
+    Sums half[2] = {};
     for (size_t i = 0; i < 32; ++i) {
         group->q[i] = int8_t(std::clamp(std::nearbyintf(x[i] * r), -127.0f, 127.0f));
-        s[i / 2 % 2] += group->q[i];
+        Sums &s = half[i / 16];
+        (i / 2 % 2 == 0 ? s.s01 : s.s23) += group->q[i];
     }
     group->d = d;
-    group->ds = d * float(s[0] + s[1]);
-    set_inits(family, s[0], s[1], group);
+    group->ds = d * float(half[0].s01 + half[0].s23 + half[1].s01 + half[1].s23);
+    set_inits(family, half, group);
 }
 
 } // namespace
@@ -72,7 +80,7 @@ void copy_row(const ActivationRow &from, size_t n_groups, size_t t, size_t tile_
               uint8_t *tile) noexcept {
     for (size_t g = 0; g < n_groups; ++g, tile += kActivationBytes * tile_rows) {
         std::memcpy(tile + 32 * t, from.q(g), 32);
-        for (size_t i = 0; i < 4; ++i)
+        for (size_t i = 0; i < kActivationFields; ++i)
             std::memcpy(tile + 32 * tile_rows + 4 * (i * tile_rows + t), from.field(g, i), 4);
     }
 }

@@ -1,7 +1,7 @@
 // Quantised activations: int8 per group of 32, laid out in the token tiles of a micro-kernel.
 //
 // Rows are split into tiles of `mr`; the last tile holds the rest. A tile of T rows stores its groups one
-// after the other, 48*T bytes each, so that a micro-kernel walks one pointer:
+// after the other, 56*T bytes each, so that a micro-kernel walks one pointer:
 //
 //   i8  q[T][32]      the quants
 //   f32 d[T]          the scales                  (contract: d = max|x|/127)
@@ -10,8 +10,10 @@
 //   u32 init1[T]        Madd:  i16 pair -8*(S01, S23) and -11*(S01, S23), where S01 sums the q of elements
 //                              0, 1 (mod 4) and S23 those of 2, 3 (mod 4): the lanes of vpmaddubsw
 //                       Dot:   i32 -8*S and -128*S (vpdpbusd)
+//   u32 half0[T]        the same with -32, of elements 0 .. 15 and of elements 16 .. 31 alone: for groups
+//   u32 half1[T]        whose halves have scales of their own
 //
-// Tile t of G groups starts at byte 48*G*mr*t.
+// Tile t of G groups starts at byte 56*G*mr*t.
 #pragma once
 
 #include <cstddef>
@@ -35,10 +37,11 @@ struct ActivationGroup {
     int8_t q[32];
     float d;
     float ds;
-    uint32_t init0, init1;
+    uint32_t init0, init1, half0, half1;
 };
 constexpr size_t kActivationBytes = sizeof(ActivationGroup);
-static_assert(kActivationBytes == 48);
+static_assert(kActivationBytes == 56);
+constexpr size_t kActivationFields = 6; // behind the quants
 
 // Row t of a tile, group by group.
 struct ActivationRow {
@@ -50,7 +53,7 @@ struct ActivationRow {
     }
     float d(size_t g) const noexcept { return as_float(field(g, 0)); }
     float ds(size_t g) const noexcept { return as_float(field(g, 1)); }
-    // Of d, ds, init0, init1.
+    // Of d, ds, init0, init1, half0, half1.
     const uint8_t *field(size_t g, size_t index) const noexcept {
         return tile + kActivationBytes * tile_rows * g + 32 * tile_rows + 4 * (index * tile_rows + t);
     }

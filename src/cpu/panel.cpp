@@ -8,79 +8,82 @@
 namespace nybl::cpu {
 namespace {
 
-constexpr uint32_t kNibbleBytes = 256; // nibbles of one group: 16 rows x 16 bytes
-constexpr uint32_t kHighBytes = 64;    // fifth bits of one group: 16 rows x 4 bytes
+constexpr uint32_t kNibbles = 256; // nibbles of one group: 16 rows x 16 bytes
+constexpr uint32_t kBits = 64;     // one bit more of each of its codes: 16 rows x 4 bytes
 
 constexpr PanelLayout kLayouts[] = {
-    // format, block_k, block_bytes, min, scales, quants, group_bytes, high_bytes
-    {NYBL_Q4_0, 32, 32 + 256, 0, 0, 32, kNibbleBytes, 0},
-    {NYBL_Q4_1, 32, 64 + 256, 32, 0, 64, kNibbleBytes, 0},
-    {NYBL_Q5_1, 32, 64 + 320, 32, 0, 64, kHighBytes + kNibbleBytes, kHighBytes},
-    {NYBL_IQ4_NL, 32, 32 + 256, 0, 0, 32, kNibbleBytes, 0},
-    {NYBL_Q4_K, 256, 256 + 8 * 256, 32, 64, 256, kNibbleBytes, 0},
-    {NYBL_Q5_K, 256, 256 + 8 * 320, 32, 64, 256, kHighBytes + kNibbleBytes, kHighBytes},
+    // format, block_k, block_bytes, min, scales, scale_bytes, quants, group_bytes, high_bytes, code_bits
+    {NYBL_Q4_0, 32, 32 + 256, 0, 0, 0, 32, kNibbles, 0, 4},
+    {NYBL_Q4_1, 32, 64 + 256, 32, 0, 0, 64, kNibbles, 0, 4},
+    {NYBL_Q5_0, 32, 32 + 320, 0, 0, 0, 32, kBits + kNibbles, kBits, 5},
+    {NYBL_Q5_1, 32, 64 + 320, 32, 0, 0, 64, kBits + kNibbles, kBits, 5},
+    {NYBL_Q8_0, 32, 32 + 512, 0, 0, 0, 32, 2 * kNibbles, 0, 8},
+    {NYBL_IQ4_NL, 32, 32 + 256, 0, 0, 0, 32, kNibbles, 0, 4},
+    {NYBL_Q4_K, 256, 256 + 8 * 256, 32, 64, 12, 256, kNibbles, 0, 4},
+    {NYBL_Q5_K, 256, 256 + 8 * 320, 32, 64, 12, 256, kBits + kNibbles, kBits, 5},
+    {NYBL_Q6_K, 256, 288 + 8 * 384, 0, 32, 16, 288, 2 * kBits + kNibbles, 2 * kBits, 6},
 };
 
-// One row's group in the order of a panel: 16 bytes of nibbles (low: elements 0..15, high: 16..31) and, for
-// 5-bit formats, the bits 4 of element e as bit e of `high`.
-struct RowGroup {
-    uint8_t low[16];
-    uint32_t high;
+// Where some bits of a code lie: from bit `shift` of a byte on.
+struct Place {
+    size_t byte;
+    unsigned shift;
+};
+// The places of a code's lowest bits (a nibble, or all eight) and of those above the nibble.
+struct CodePlaces {
+    Place low, high;
 };
 
-// Where a format keeps a group's nibbles and fifth bits inside an original block.
-RowGroup read_group(nybl_format format, const uint8_t *block, size_t group) noexcept {
-    RowGroup out{};
-    if (format == NYBL_Q4_K || format == NYBL_Q5_K) {
-        const uint8_t *qs = block + (format == NYBL_Q4_K ? 16 : 48) + 32 * (group / 2);
-        const unsigned shift = group % 2 * 4;
-        for (size_t j = 0; j < 16; ++j)
-            out.low[j] = uint8_t((qs[j] >> shift & 15) | (qs[j + 16] >> shift & 15) << 4);
-        if (format == NYBL_Q5_K)
-            for (size_t e = 0; e < 32; ++e)
-                out.high |= uint32_t(block[16 + e] >> group & 1) << e;
-        return out;
+// Element e of group g in an original block (docs/formats.md).
+CodePlaces original_places(nybl_format format, size_t g, size_t e) noexcept {
+    const auto nibble_shift = unsigned(e / 16 * 4);
+    switch (format) {
+    case NYBL_Q8_0:
+        return {{2 + e, 0}, {}};
+    case NYBL_Q4_1:
+        return {{4 + e % 16, nibble_shift}, {}};
+    case NYBL_Q5_0:
+        return {{6 + e % 16, nibble_shift}, {2 + e / 8, unsigned(e % 8)}};
+    case NYBL_Q5_1:
+        return {{8 + e % 16, nibble_shift}, {4 + e / 8, unsigned(e % 8)}};
+    case NYBL_Q4_K:
+        return {{16 + 32 * (g / 2) + e, unsigned(g % 2 * 4)}, {}};
+    case NYBL_Q5_K:
+        return {{48 + 32 * (g / 2) + e, unsigned(g % 2 * 4)}, {16 + e, unsigned(g)}};
+    case NYBL_Q6_K:
+        return {{64 * (g / 4) + 32 * (g % 2) + e, unsigned(g % 4 / 2 * 4)},
+                {128 + 32 * (g / 4) + e, unsigned(g % 4 * 2)}};
+    default: // Q4_0, IQ4_NL
+        return {{2 + e % 16, nibble_shift}, {}};
     }
-    const size_t header = format == NYBL_Q4_1 || format == NYBL_Q5_1 ? 4 : 2;
-    if (format == NYBL_Q5_1)
-        std::memcpy(&out.high, block + header, 4);
-    std::memcpy(out.low, block + header + (format == NYBL_Q5_1 ? 4 : 0), 16);
-    return out;
 }
 
-void write_group(nybl_format format, const RowGroup &in, uint8_t *block, size_t group) noexcept {
-    if (format == NYBL_Q4_K || format == NYBL_Q5_K) {
-        uint8_t *qs = block + (format == NYBL_Q4_K ? 16 : 48) + 32 * (group / 2);
-        const unsigned shift = group % 2 * 4;
-        const uint8_t keep = uint8_t(0xF0 >> shift);
-        for (size_t j = 0; j < 16; ++j) {
-            qs[j] = uint8_t((qs[j] & keep) | (in.low[j] & 15) << shift);
-            qs[j + 16] = uint8_t((qs[j + 16] & keep) | (in.low[j] >> 4) << shift);
-        }
-        if (format == NYBL_Q5_K)
-            for (size_t e = 0; e < 32; ++e)
-                block[16 + e] = uint8_t((block[16 + e] & ~(1u << group)) | (in.high >> e & 1) << group);
-        return;
-    }
-    const size_t header = format == NYBL_Q4_1 || format == NYBL_Q5_1 ? 4 : 2;
-    if (format == NYBL_Q5_1)
-        std::memcpy(block + header, &in.high, 4);
-    std::memcpy(block + header + (format == NYBL_Q5_1 ? 4 : 0), in.low, 16);
+// Element e of a row in the quants of a panel's group.
+CodePlaces panel_places(const PanelLayout &layout, size_t row, size_t e) noexcept {
+    const size_t at = 4 * row + e % 4;
+    if (layout.code_bits == 8)
+        return {{64 * (e / 4) + at, 0}, {}};
+    const Place low{layout.high_bytes + 64 * (e % 16 / 4) + at, unsigned(e / 16 * 4)};
+    return layout.code_bits == 5 ? CodePlaces{low, {at, unsigned(e / 4)}}
+                                 : CodePlaces{low, {64 * (e / 16) + at, unsigned(e % 16 / 4 * 2)}};
 }
 
-// Bit e = 4c+j of a row's fifth bits <-> bit c of byte j, as high[row][j] stores it. Both ways are the same
-// transposition of a 4 x 8 bit matrix, read along the other axis.
-uint32_t high_to_panel(uint32_t high) noexcept {
-    uint32_t out = 0;
-    for (unsigned e = 0; e < 32; ++e)
-        out |= (high >> e & 1) << (e % 4 * 8 + e / 4);
-    return out;
+unsigned low_bits(const PanelLayout &layout) noexcept {
+    return layout.code_bits == 8 ? 8 : 4;
 }
-uint32_t high_from_panel(uint32_t panel) noexcept {
-    uint32_t out = 0;
-    for (unsigned e = 0; e < 32; ++e)
-        out |= (panel >> (e % 4 * 8 + e / 4) & 1) << e;
-    return out;
+
+// Adds `bits` bits of a code to a place that holds zeros.
+void move_bits(const uint8_t *src, Place from, uint8_t *dst, Place to, unsigned bits) noexcept {
+    const unsigned value = src[from.byte] >> from.shift & ((1u << bits) - 1);
+    dst[to.byte] = uint8_t(dst[to.byte] | value << to.shift);
+}
+
+// Where an original block keeps its scale and its scales (its minimum lies behind the scale).
+struct HeaderPlaces {
+    size_t d, scales;
+};
+HeaderPlaces header_places(nybl_format format) noexcept {
+    return format == NYBL_Q6_K ? HeaderPlaces{208, 192} : HeaderPlaces{0, 4};
 }
 
 } // namespace
@@ -99,27 +102,25 @@ size_t panel_bytes(const PanelLayout &layout, size_t k) noexcept {
 void pack_panel(const PanelLayout &layout, size_t k, size_t rows, const uint8_t *src, size_t row_stride,
                 uint8_t *panel) noexcept {
     const size_t source_bytes = quant::find_format(layout.format)->block_bytes;
+    const HeaderPlaces header = header_places(layout.format);
     std::memset(panel, 0, panel_bytes(layout, k));
     for (size_t b = 0; b < k / layout.block_k; ++b) {
         uint8_t *out = panel + b * layout.block_bytes;
         for (size_t row = 0; row < rows; ++row) {
             const uint8_t *block = src + row * row_stride + b * source_bytes;
-            std::memcpy(out + 2 * row, block, 2);
+            std::memcpy(out + 2 * row, block + header.d, 2);
             if (layout.min_offset)
-                std::memcpy(out + layout.min_offset + 2 * row, block + 2, 2);
-            if (layout.scales_offset)
-                for (size_t i = 0; i < 12; ++i)
-                    out[layout.scales_offset + 16 * i + row] = block[4 + i];
-            for (size_t g = 0; g < layout.block_k / quant::kGroup; ++g) {
-                const RowGroup group = read_group(layout.format, block, g);
-                uint8_t *quants = out + layout.quants_offset + g * layout.group_bytes;
-                if (layout.high_bytes) {
-                    const uint32_t high = high_to_panel(group.high);
-                    std::memcpy(quants + 4 * row, &high, 4);
+                std::memcpy(out + layout.min_offset + 2 * row, block + header.d + 2, 2);
+            for (size_t i = 0; i < layout.scale_bytes; ++i)
+                out[layout.scales_offset + 16 * i + row] = block[header.scales + i];
+            for (size_t g = 0; g < layout.block_k / quant::kGroup; ++g)
+                for (size_t e = 0; e < quant::kGroup; ++e) {
+                    const CodePlaces from = original_places(layout.format, g, e);
+                    const CodePlaces to = panel_places(layout, row, e);
+                    uint8_t *quants = out + layout.quants_offset + g * layout.group_bytes;
+                    move_bits(block, from.low, quants, to.low, low_bits(layout));
+                    move_bits(block, from.high, quants, to.high, layout.code_bits - low_bits(layout));
                 }
-                for (size_t c = 0; c < 4; ++c)
-                    std::memcpy(quants + layout.high_bytes + 64 * c + 4 * row, group.low + 4 * c, 4);
-            }
         }
     }
 }
@@ -127,27 +128,25 @@ void pack_panel(const PanelLayout &layout, size_t k, size_t rows, const uint8_t 
 void unpack_panel(const PanelLayout &layout, size_t k, size_t rows, const uint8_t *panel, uint8_t *dst,
                   size_t row_stride) noexcept {
     const size_t block_bytes = quant::find_format(layout.format)->block_bytes;
+    const HeaderPlaces header = header_places(layout.format);
     for (size_t b = 0; b < k / layout.block_k; ++b) {
         const uint8_t *in = panel + b * layout.block_bytes;
         for (size_t row = 0; row < rows; ++row) {
             uint8_t *block = dst + row * row_stride + b * block_bytes;
-            std::memcpy(block, in + 2 * row, 2);
+            std::memset(block, 0, block_bytes);
+            std::memcpy(block + header.d, in + 2 * row, 2);
             if (layout.min_offset)
-                std::memcpy(block + 2, in + layout.min_offset + 2 * row, 2);
-            if (layout.scales_offset)
-                for (size_t i = 0; i < 12; ++i)
-                    block[4 + i] = in[layout.scales_offset + 16 * i + row];
-            for (size_t g = 0; g < layout.block_k / quant::kGroup; ++g) {
-                const uint8_t *quants = in + layout.quants_offset + g * layout.group_bytes;
-                RowGroup group{};
-                if (layout.high_bytes) {
-                    std::memcpy(&group.high, quants + 4 * row, 4);
-                    group.high = high_from_panel(group.high);
+                std::memcpy(block + header.d + 2, in + layout.min_offset + 2 * row, 2);
+            for (size_t i = 0; i < layout.scale_bytes; ++i)
+                block[header.scales + i] = in[layout.scales_offset + 16 * i + row];
+            for (size_t g = 0; g < layout.block_k / quant::kGroup; ++g)
+                for (size_t e = 0; e < quant::kGroup; ++e) {
+                    const CodePlaces from = panel_places(layout, row, e);
+                    const CodePlaces to = original_places(layout.format, g, e);
+                    const uint8_t *quants = in + layout.quants_offset + g * layout.group_bytes;
+                    move_bits(quants, from.low, block, to.low, low_bits(layout));
+                    move_bits(quants, from.high, block, to.high, layout.code_bits - low_bits(layout));
                 }
-                for (size_t c = 0; c < 4; ++c)
-                    std::memcpy(group.low + 4 * c, quants + layout.high_bytes + 64 * c + 4 * row, 4);
-                write_group(layout.format, group, block, g);
-            }
         }
     }
 }

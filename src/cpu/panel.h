@@ -1,18 +1,19 @@
 // The packed weight layout: panels of 16 rows, the same bytes on every instruction set.
 //
 // A panel holds 16 consecutive rows of W for all of K (rows past N are zero). It is a run of panel blocks,
-// one per 32 elements of K (Q4_0, Q4_1, Q5_1, IQ4_NL) or per 256 (Q4_K, Q5_K), and starts on a 64-byte
-// boundary.
+// one per 32 elements of K or per 256 (K formats), and starts on a 64-byte boundary.
 //
 //   32-element panel block           256-element panel block (K formats)
 //   f16 d[16]                        f16 d[16]
-//   f16 m[16]     (Q4_1, Q5_1)       f16 dmin[16]
-//   group quants                     u8  scales[12][16]   byte i of the row's scales[12] at [i][row]
+//   f16 m[16]     (Q4_1, Q5_1)       f16 dmin[16]         (Q4_K, Q5_K)
+//   group quants                     u8  scales[12][16]   byte i of the row's scales at [i][row]; Q6_K: 16
 //                                    8 x group quants
 //
 //   group quants (one 32-group of 16 rows)
-//   u8 high[16][4]  (5-bit formats)  bit c of high[row][j] is bit 4 of element 4c+j, c = 0..7
-//   u8 low[4][16][4]                 chunk c, row, j: low nibble element 4c+j, high nibble element 16+4c+j
+//   u8 high[16][4]     (5 bits)      bit c of high[row][j] is bit 4 of element 4c+j, c = 0..7
+//   u8 high[2][16][4]  (6 bits)      bits 2c, 2c+1 of high[h][row][j] are bits 4, 5 of element 16h+4c+j, c =
+//   0..3 u8 low[4][16][4]   (4 to 6 bits) chunk c, row, j: low nibble element 4c+j, high nibble element
+//   16+4c+j i8 code[8][16][4]  (8 bits)      chunk c, row, j: element 4c+j
 //
 // So that one dword of a chunk is four consecutive elements of one row: the operand of vpmaddubsw, vpdpbusd
 // and tdpbusd against a broadcast dword of activations, and an output stays in its lane.
@@ -31,10 +32,12 @@ struct PanelLayout {
     uint32_t block_k;       // elements of K per panel block: 32 or 256
     uint32_t block_bytes;   // bytes per panel block
     uint32_t min_offset;    // f16 m[16] or dmin[16]; 0: none
-    uint32_t scales_offset; // u8 scales[12][16]; 0: none
+    uint32_t scales_offset; // u8 scales[scale_bytes][16]; 0: none
+    uint32_t scale_bytes;   // of a row: 12 or 16
     uint32_t quants_offset; // first group
-    uint32_t group_bytes;   // bytes per group: high bits (if any), then 256 bytes of nibbles
-    uint32_t high_bytes;    // 64 for 5-bit formats, else 0
+    uint32_t group_bytes;   // bytes per group: high bits (if any), then nibbles or bytes
+    uint32_t high_bytes;    // of a group, beside its nibbles
+    uint32_t code_bits;     // 4, 5, 6 or 8
 };
 
 // NULL where a format has no panel layout.

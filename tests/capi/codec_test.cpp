@@ -103,7 +103,8 @@ TEST_CASE("C9: non-finite scales are found in the first, a middle and the last b
                  {std::pair<size_t, size_t>{0, 0}, {2, blocks_per_row / 2}, {4, blocks_per_row - 1}}) {
                 auto bytes = good;
                 const auto set = [&](uint16_t half) {
-                    std::memcpy(&bytes[r * row + b * info.block_bytes + 2 * field], &half, 2);
+                    std::memcpy(&bytes[r * row + b * info.block_bytes + scale_offset(format) + 2 * field],
+                                &half, 2);
                 };
                 for (const int half : {0x7C00, 0xFC00, 0x7E00, 0xFE01}) {
                     set(uint16_t(half));

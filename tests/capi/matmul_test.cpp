@@ -39,31 +39,6 @@ TEST_CASE("packed, original and scalar products have the same bits, in every for
     }
 }
 
-TEST_CASE("formats without a packed layout work from original blocks, and say so when packed") {
-    const size_t n = 5, k = 512, m = 3;
-    const nybl::Context ctx = make_context();
-    for (const nybl_format format : kOriginalOnlyFormats) {
-        INFO(format_name(format));
-        const auto blocks = random_blocks(format, n, k, 1);
-        const auto values = nybl::dequantize(format, n, k, blocks.data());
-        const auto x = random_floats(m * k, 2);
-        const nybl::Weights w(ctx, describe(format, n, k, blocks.data(), 1, NYBL_STORAGE_ORIGINAL));
-        const auto y = product(w, m, n, x);
-        for (size_t i = 0; i < m; ++i)
-            for (size_t j = 0; j < n; ++j) {
-                double exact = 0;
-                for (size_t e = 0; e < k; ++e)
-                    exact += double(x[i * k + e]) * values[j * k + e];
-                CHECK(std::fabs(y[i * n + j] - exact) < 0.5);
-            }
-        nybl_weights *none = nullptr;
-        const auto desc = describe(format, n, k, blocks.data());
-        CHECK(nybl_weights_create(ctx.get(), &desc, &none) == NYBL_UNSUPPORTED);
-        CHECK(last_error_has("NYBL_STORAGE_ORIGINAL"));
-        CHECK(none == nullptr);
-    }
-}
-
 TEST_CASE("C6: the arithmetic that was asked for is the one that runs") {
     const size_t k = 256;
     // d = 1, every 6-bit scale 1, every code 1, no minimum: all weights are 1.

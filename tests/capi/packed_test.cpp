@@ -119,8 +119,9 @@ TEST_CASE("validate names expert, row and block of the first bad block, whatever
         nybl::check(nybl_format_get_info(format, &info));
         const size_t bytes = nybl::row_bytes(format, k);
         const auto spoil = [&](size_t row, size_t block) {
-            blocks[row * bytes + block * info.block_bytes] = 0x01;
-            blocks[row * bytes + block * info.block_bytes + 1] = 0xfe; // NaN
+            uint8_t *scale = &blocks[row * bytes + block * info.block_bytes + scale_offset(format)];
+            scale[0] = 0x01;
+            scale[1] = 0xfe; // NaN
         };
         spoil(2 * n + 30, 0);
         spoil(n + 20, 3);

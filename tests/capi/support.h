@@ -10,9 +10,13 @@
 
 namespace capi_test {
 
-constexpr nybl_format kFormats[] = {NYBL_Q4_0, NYBL_Q4_1, NYBL_Q5_1, NYBL_IQ4_NL, NYBL_Q4_K, NYBL_Q5_K};
-constexpr nybl_format kOriginalOnlyFormats[] = {NYBL_Q5_0, NYBL_Q8_0, NYBL_Q6_K};
+constexpr nybl_format kFormats[] = {NYBL_Q4_0,   NYBL_Q4_1, NYBL_Q5_0, NYBL_Q5_1, NYBL_Q8_0,
+                                    NYBL_IQ4_NL, NYBL_Q4_K, NYBL_Q5_K, NYBL_Q6_K};
 
+// Where a block keeps its f16 scale.
+constexpr size_t scale_offset(nybl_format format) {
+    return format == NYBL_Q6_K ? 208 : 0;
+}
 std::string format_name(nybl_format format);
 
 // Roughly Gaussian, the same on every run.

@@ -59,7 +59,7 @@ struct Problem {
 TEST_CASE("C7: tails of M and N, on every thread count") {
     const std::vector<size_t> all_m = edge_m();
     for (const nybl_format format : kFormats) {
-        const bool super = format == NYBL_Q4_K || format == NYBL_Q5_K;
+        const bool super = format == NYBL_Q4_K || format == NYBL_Q5_K || format == NYBL_Q6_K;
         const Problem problem(format, super ? 256 : 96, kMaxM, kMaxN);
         for (const nybl_isa isa : {NYBL_ISA_AVX2, NYBL_ISA_AVX_VNNI, NYBL_ISA_AVX512_VNNI, NYBL_ISA_AMX})
             for (const uint32_t threads : {1u, 2u, 3u, 5u, 7u}) {
@@ -80,7 +80,7 @@ TEST_CASE("C7: tails of M and N, on every thread count") {
 TEST_CASE("C7: lengths of K") {
     constexpr size_t kM = 19, kN = 33;
     for (const nybl_format format : kFormats) {
-        const bool super = format == NYBL_Q4_K || format == NYBL_Q5_K;
+        const bool super = format == NYBL_Q4_K || format == NYBL_Q5_K || format == NYBL_Q6_K;
         for (const size_t blocks : {1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 18, 43}) {
             if (super && blocks > 3 && blocks != 43)
                 continue;

@@ -21,9 +21,13 @@ struct Format {
 };
 // The formats that have generated kernels.
 const Format kFormats[] = {
-    {NYBL_Q4_0, {0}},   {NYBL_Q4_1, {0, 2}}, {NYBL_Q5_1, {0, 2}},
-    {NYBL_IQ4_NL, {0}}, {NYBL_Q4_K, {0, 2}}, {NYBL_Q5_K, {0, 2}},
+    {NYBL_Q4_0, {0}},    {NYBL_Q4_1, {0, 2}}, {NYBL_Q5_1, {0, 2}}, {NYBL_IQ4_NL, {0}}, {NYBL_Q4_K, {0, 2}},
+    {NYBL_Q5_K, {0, 2}}, {NYBL_Q5_0, {0}},    {NYBL_Q8_0, {0}},    {NYBL_Q6_K, {208}},
 };
+
+bool is_super(nybl_format format) {
+    return format == NYBL_Q4_K || format == NYBL_Q5_K || format == NYBL_Q6_K;
+}
 
 struct DestroyContext {
     void operator()(nybl_context *context) const { nybl_context_destroy(context); }
@@ -197,6 +201,7 @@ class Checker {
                 check_types(*format, type);
         check_experts(kFormats[1]);
         check_experts(kFormats[4]);
+        check_experts(kFormats[8]);
         report_kernels();
     }
 
@@ -243,7 +248,7 @@ class Checker {
     void check_format(const Format &format) {
         // Five whole panels and one row: panels side by side, left over, and partly empty.
         const uint64_t n = brief_ ? 17 : 81, m = kLargestBatch; // a row's result does not depend on the batch
-        const uint64_t k = format.id == NYBL_Q4_K || format.id == NYBL_Q5_K ? 512 : 288;
+        const uint64_t k = is_super(format.id) ? 512 : 288;
         const Blocks blocks = make_blocks(format, n, k, 1, random_);
         const std::vector<uint8_t> x = make_activations(m, k, NYBL_F32, random_);
         std::vector<float> bias(n);

@@ -35,7 +35,8 @@ std::vector<uint8_t> random_blocks(const quant::Format &format, size_t rows, siz
         std::memcpy(bytes.data() + offset, &bits, 2);
     };
     for (size_t b = 0; b < blocks; ++b) {
-        put(b * format.block_bytes, scale(random) / 64);
+        // The scale of Q6_K lies at the end.
+        put(b * format.block_bytes + (format.id == NYBL_Q6_K ? 208 : 0), scale(random) / 64);
         if (format.has_min)
             put(b * format.block_bytes + 2, scale(random) / (format.block_size == 256 ? 64 : 4));
     }

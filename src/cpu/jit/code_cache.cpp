@@ -25,8 +25,8 @@ struct Slot {
     std::atomic<uint64_t> key{0};
     const void *entry = nullptr;
 };
-// Kernels are bounded by kinds x formats x instruction sets x tiles, some hundreds.
-constexpr size_t kSlots = 4096;
+// Kernels are bounded by kinds x formats x instruction sets x tiles, some thousands.
+constexpr size_t kSlots = 8192;
 constexpr size_t kMaxKernels = kSlots / 2;
 Slot g_slots[kSlots];
 std::atomic<size_t> g_kernels{0};

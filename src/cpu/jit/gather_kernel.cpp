@@ -37,6 +37,10 @@ class GatherKernel final : public RowsGenerator {
         case NYBL_Q4_0:
         case NYBL_IQ4_NL:
             return 3; // 54 bytes
+        case NYBL_Q5_0:
+            return 3; // 66 bytes
+        case NYBL_Q8_0:
+            return 2; // 68 bytes
         default:
             return 1;
         }
@@ -95,7 +99,9 @@ class GatherKernel final : public RowsGenerator {
     // `blocks` blocks of the eight rows.
     void gather(int blocks) {
         prefetch_rows(rcx, blocks * block_bytes_);
-        if (k_format())
+        if (layout_.code_bits == 6)
+            super_block_6();
+        else if (k_format())
             super_block();
         else if (layout_.min_offset)
             dword_blocks(blocks);
@@ -107,18 +113,29 @@ class GatherKernel final : public RowsGenerator {
         sub(rdx, blocks);
     }
 
-    // Q4_0, IQ4_NL: a word in front of the nibbles.
+    // Q4_0, IQ4_NL, Q5_0, Q8_0: a word in front of a dword of fifth bits (Q5_0) and the codes.
     void word_blocks(int blocks) {
         for (int b = 0; b < blocks; ++b) {
             const int from = b * block_bytes_, to = b * int(layout_.block_bytes);
-            load_piece(0, from + 2);
-            transpose(0, 8);
-            for (int c = 0; c < 4; ++c)
-                vmovdqu(chunk(to, 0, c), Ymm(c));
-            for (int i = 0; i < 8; ++i) {
-                movzx(eax, word[row(i) + from]);
-                mov(word[rdi + (to + 2 * i)], ax);
+            for (int piece = 0; piece < int(layout_.group_bytes - layout_.high_bytes) / 256; ++piece) {
+                load_piece(0, from + 2 + (layout_.high_bytes ? 4 : 0) + 16 * piece);
+                transpose(0, 8);
+                for (int c = 0; c < 4; ++c)
+                    vmovdqu(chunk(to, 0, 4 * piece + c), Ymm(c));
             }
+            if (layout_.high_bytes) {
+                load_piece(0, from + 2);
+                transpose(0, 8);
+                high_bits_of_dword(Ymm(0));
+                vmovdqu(ptr[rsi + (to + int(layout_.quants_offset))], Ymm(0));
+            }
+            scale_words(from, to);
+        }
+    }
+    void scale_words(int from, int to) {
+        for (int i = 0; i < 8; ++i) {
+            movzx(eax, word[row(i) + from]);
+            mov(word[rdi + (to + 2 * i)], ax);
         }
     }
 
@@ -160,12 +177,43 @@ class GatherKernel final : public RowsGenerator {
             quants += 32;
         }
         for (int pair = 0; pair < 4; ++pair)
-            k_groups(2 * pair, quants + 32 * pair);
+            k_groups(2 * pair, 2 * pair + 1, quants + 32 * pair);
+    }
+
+    // Q6_K: per half of the block four groups, whose nibbles are those of two runs of 32 bytes.
+    void super_block_6() {
+        scale_words(block_bytes_ - 2, 0);
+        load_piece(0, block_bytes_ - 18);
+        transpose(0, 8);
+        for (int i = 0; i < 4; ++i)
+            store_k_scales(Ymm(i), 4 * i);
+        for (int half = 0; half < 2; ++half) {
+            for (int run = 0; run < 2; ++run)
+                k_groups(4 * half + run, 4 * half + run + 2, 64 * half + 32 * run);
+            for (int part = 0; part < 2; ++part)
+                k_high_pairs(4 * half, part, 128 + 32 * half + 16 * part);
+        }
+    }
+
+    // Bits 2i, 2i+1 of 16 bytes are the high bits of group `group` + i: a 4 x 4 transposition of pairs of
+    // bits.
+    void k_high_pairs(int group, int part, int from) {
+        load_piece(0, from);
+        transpose(0, 8);
+        for (const int step : {2, 1}) {
+            vmovups(Ymm(10), ptr[rip + broadcast_u8(step == 2 ? 0x0F : 0x33)]);
+            for (int i = 0; i < 4; ++i)
+                if (!(i & step))
+                    swap_bits(Ymm(i), Ymm(i + step), 2 * step, Ymm(10));
+        }
+        for (int i = 0; i < 4; ++i)
+            vmovdqu(ptr[rsi + (int(layout_.quants_offset + (group + i) * layout_.group_bytes) + 64 * part)],
+                    Ymm(i));
     }
 
     // Two groups: the low nibbles of 32 bytes are the first, the high ones the second. A panel wants elements
     // 16 .. 31 of a group above its elements 0 .. 15.
-    void k_groups(int group, int from) {
+    void k_groups(int low_group, int high_group, int from) {
         load_piece(0, from);
         load_piece(4, from + 16);
         for (int i = 0; i < 4; ++i) {
@@ -177,10 +225,10 @@ class GatherKernel final : public RowsGenerator {
         }
         transpose(8, 0);
         for (int c = 0; c < 4; ++c)
-            vmovdqu(chunk(0, group, c), Ymm(8 + c));
+            vmovdqu(chunk(0, low_group, c), Ymm(8 + c));
         transpose(4, 0);
         for (int c = 0; c < 4; ++c)
-            vmovdqu(chunk(0, group + 1, c), Ymm(4 + c));
+            vmovdqu(chunk(0, high_group, c), Ymm(4 + c));
     }
 
     // to = mask ? from : to, bit by bit. Uses vector 13.

@@ -10,7 +10,8 @@ namespace nybl::cpu::jit {
 namespace {
 
 constexpr size_t kScratchBytes = 256 * 1024; // the largest kernel by far; untouched pages cost nothing
-constexpr int kFirstKeptVector = 6;          // Win64 callees keep xmm6 .. xmm15
+constexpr uint32_t kPage = 4096;
+constexpr int kFirstKeptVector = 6; // Win64 callees keep xmm6 .. xmm15
 constexpr int kVectors = 16;
 
 // Ordinary memory: the code is copied to executable pages once it is complete.
@@ -77,6 +78,8 @@ void Generator::open_frame(const Frame &frame) {
     const int kept = kept_vectors(abi_, frame);
     const uint32_t stack = (frame.stack + 15) / 16 * 16;
     if (stack + kept > 0) {
+        if (stack > kPage - 64) // no page is passed over untouched: the one below may be the stack's guard
+            mov(qword[rsp - int(kPage)], 0);
         sub(rsp, stack + 16 * static_cast<uint32_t>(kept));
         and_(rsp, -64);
     }

@@ -28,7 +28,7 @@ struct Frame {
     int vectors = 16;   // it writes xmm0 .. xmm(vectors-1) of the first sixteen
     uint32_t stack = 0; // bytes at rsp for its own use, 64-byte aligned; at most kMaxStack
 };
-constexpr uint32_t kMaxStack = 4032; // below a page: no probing
+constexpr uint32_t kMaxStack = 8128; // below two pages: one probe
 
 class Generator : public Xbyak::CodeGenerator {
   public:

@@ -18,7 +18,7 @@ using Xbyak::Ymm;
 // Register map
 //   rdi args   rsi x   rdx q   rcx fields   r8 bytes between fields   r9 3 * r8   r10 groups left
 //   rax bytes between groups of the tile    r11 4 * groups of the batch     r12 the same of the next one
-//   rbx 4 * group within the batch          r13 x of the next batch         r14 scratch
+//   rbx 4 * group within the batch          r13 x of the next batch         r14 scratch   r15 5 * r8
 //
 //   vectors 0 .. 7   a step's values
 //           8        temporary
@@ -31,8 +31,8 @@ class QuantizeKernel final : public VectorGenerator {
     static constexpr int kBatch = 8;
     // On the stack: two vectors per group, then a value per group.
     static constexpr int kMaxima = 0, kSums = 32 * kBatch, kFields = 2 * kSums,
-                         kInverse = kFields + 4 * 4 * kBatch, kMask = kInverse + 4 * kBatch,
-                         kStack = kMask + 4 * kBatch;
+                         kInverse = kFields + int(kActivationFields) * 4 * kBatch,
+                         kMask = kInverse + 4 * kBatch, kStack = kMask + 4 * kBatch;
 
     static constexpr int kFetchAhead = 2048; // bytes of x; tiles are fetched a batch ahead
 
@@ -44,7 +44,7 @@ class QuantizeKernel final : public VectorGenerator {
     Ymm ones_u8() const { return Ymm(11); }
 
     void emit() override {
-        open_frame({.saved = 4, .vectors = 12, .stack = kStack});
+        open_frame({.saved = 5, .vectors = 12, .stack = kStack});
         mov(rsi, ptr[args + offsetof(QuantizeArgs, x)]);
         mov(rdx, ptr[args + offsetof(QuantizeArgs, q)]);
         mov(rcx, ptr[args + offsetof(QuantizeArgs, fields)]);
@@ -52,7 +52,9 @@ class QuantizeKernel final : public VectorGenerator {
         mov(r10, ptr[args + offsetof(QuantizeArgs, groups)]);
         shl(r8, 2);
         lea(r9, ptr[r8 + r8 * 2]);
-        lea(rax, ptr[r9 * 4]);
+        lea(r15, ptr[r8 + r8 * 4]);
+        lea(rax, ptr[r8 * 8]);
+        lea(rax, ptr[rax + r9 * 2]);
         vmovups(magnitude_bits(),
                 ptr[rip + (element_bytes() == 4 ? broadcast_u32(0x7FFFFFFF) : broadcast_u16(0x7FFF))]);
         vmovups(dword_order(), ptr[rip + order_after_packing()]);
@@ -136,7 +138,8 @@ class QuantizeKernel final : public VectorGenerator {
         add(r13, 32 * element_bytes());
     }
 
-    // The groups' vectors folded to one, a group in each dword: vector 0.
+    // The groups' vectors folded to two, a group in each dword: vector 8 from the low halves, 0 from the high
+    // ones.
     template <class Op>
     void fold(int vectors_at, const Op &op) {
         for (int i = 0; i < kBatch; ++i)
@@ -154,7 +157,6 @@ class QuantizeKernel final : public VectorGenerator {
         }
         vperm2i128(t, Ymm(0), Ymm(4), 0x20);
         vperm2i128(Ymm(0), Ymm(0), Ymm(4), 0x31);
-        op(Ymm(0), t);
     }
 
     // d = a/127, r = 1/d, and a mask: r and a are finite. Then d becomes 0 where r is not, NaN where a is
@@ -162,6 +164,7 @@ class QuantizeKernel final : public VectorGenerator {
     void scales() {
         fold(kMaxima, [this](const Ymm &to, const Ymm &from) { vpmaxud(to, to, from); });
         const Ymm a(0), d(1), r(2), mask(3);
+        vpmaxud(a, a, Ymm(8));
         vdivps(d, a, ptr[rip + broadcast_f32(127)]);
         vmovups(r, ptr[rip + broadcast_f32(1)]);
         vdivps(r, r, d);
@@ -209,24 +212,31 @@ class QuantizeKernel final : public VectorGenerator {
 
     // ds = d * S, and what integer accumulators start from.
     void sums() {
-        fold(kSums, [this](const Ymm &to, const Ymm &from) { vpaddw(to, to, from); }); // (S01, S23) in words
-        const Ymm s(0), t(1);
+        // (S01, S23) in words.
+        fold(kSums, [this](const Ymm &to, const Ymm &from) { vpaddw(to, to, from); });
+        const Ymm s(0), t(1), first_half(8);
+        start_values(first_half, -32, 4);
+        start_values(s, -32, 5);
+        vpaddw(s, s, first_half);
         vpmaddwd(t, s, ptr[rip + broadcast_u16(1)]);
         vcvtdq2ps(t, t);
         vmulps(t, t, ptr[rsp + kFields]);
         vmovups(ptr[rsp + (kFields + 32)], t);
-        const bool dot = dot_family() == DotFamily::Dot;
-        for (const bool second : {false, true}) {
-            const auto factor = uint16_t(second ? (dot ? -128 : -11) : -8);
-            dot ? vpmaddwd(t, s, ptr[rip + broadcast_u16(factor)])
-                : vpmullw(t, s, ptr[rip + broadcast_u16(factor)]);
-            vmovups(ptr[rsp + (kFields + (second ? 96 : 64))], t);
-        }
+        start_values(s, -8, 2);
+        start_values(s, dot_family() == DotFamily::Dot ? -128 : -11, 3);
+    }
+    // Field `field` = factor * the sums in words, for pairs of them or for the pairs' sums. Uses vector 1.
+    void start_values(const Ymm &sums, int factor, int field) {
+        const Ymm t(1);
+        const Xbyak::Label &factors = broadcast_u16(uint16_t(factor));
+        dot_family() == DotFamily::Dot ? vpmaddwd(t, sums, ptr[rip + factors])
+                                       : vpmullw(t, sums, ptr[rip + factors]);
+        vmovups(ptr[rsp + (kFields + 32 * field)], t);
     }
 
     void store_fields() {
-        const Xbyak::RegExp to[] = {rcx, rcx + r8, rcx + r8 * 2, rcx + r9};
-        for (int i = 0; i < 4; ++i) {
+        const Xbyak::RegExp to[] = {rcx, rcx + r8, rcx + r8 * 2, rcx + r9, rcx + r8 * 4, rcx + r15};
+        for (int i = 0; i < int(kActivationFields); ++i) {
             mov(r14d, ptr[rsp + rbx + (kFields + 32 * i)]);
             mov(ptr[to[i]], r14d);
         }

@@ -54,8 +54,11 @@ class TileKernel final : public WeightGenerator {
     int chains() const { return two_chains() ? 2 : 1; }
     // Table values too large for vpmaddubsw: nibbles and residuals in packed panels, |w| and sign masks in
     // byte panels.
-    bool two_chains() const { return traits_.splits && form_ == WeightForm::Packed; }
+    bool two_chains() const { return traits_.splits && traits_.table && form_ == WeightForm::Packed; }
     bool masked() const { return traits_.splits && form_ == WeightForm::Bytes; }
+    // Bytes too large for 16-bit sums, straight from a packed panel: |w|, and activations with the sign of w.
+    bool turns_signs() const { return traits_.splits && traits_.bytes && form_ == WeightForm::Packed; }
+    bool magnitudes() const { return masked() || turns_signs(); }
     int group_bytes() const {
         return form_ == WeightForm::Bytes ? byte_group_bytes(layout_, key().isa) : int(layout_.group_bytes);
     }
@@ -66,7 +69,7 @@ class TileKernel final : public WeightGenerator {
     static int code_lanes(int lanes, int tokens) { return tokens > 1 ? lanes : 1; }
     // Held over the tokens by a second chain or masks, else passed through while a code is put together.
     int second_codes(int lanes, int tokens) const {
-        if (two_chains() || masked())
+        if (two_chains() || magnitudes())
             return code_lanes(lanes, tokens);
         return form_ == WeightForm::Packed && (traits_.table || traits_.high_bits) ? 1 : 0;
     }
@@ -103,11 +106,11 @@ class TileKernel final : public WeightGenerator {
                                                      : rsi + r9 + offset;
         return base;
     }
-    // Byte offset of activation field `field` (d, ds, init0, init1) of a token.
+    // Byte offset of activation field `index` (d, ds, init0, init1, half0, half1) of a token.
     int field(int index, int token) const { return 32 * tokens_ + 4 * (index * tokens_ + token); }
 
     void emit() override {
-        const int wide_sums = traits_.widens ? 32 * registers() : 0;
+        const int wide_sums = half_sums() ? vector_bytes() * registers() : 0;
         open_frame({.vectors = 16, .stack = uint32_t(scale_stack() + wide_sums)});
         mov(rsi, ptr[args + offsetof(TileArgs, w)]);
         mov(r8, ptr[args + offsetof(TileArgs, panel_stride)]);
@@ -153,7 +156,7 @@ class TileKernel final : public WeightGenerator {
         group(0);
         add(rsi, group_bytes());
         add(rdx, activation_group());
-        add(rax, 16);
+        add(rax, k_scale_step());
         dec(r11d);
         jnz(loop, T_NEAR);
     }
@@ -196,21 +199,21 @@ class TileKernel final : public WeightGenerator {
 
     // The masks of unpacking take registers of their own where that costs no pass more.
     void hold_masks() {
-        masks_ = masked() ? 1 : 0;
-        if (masked())
+        masks_ = magnitudes() ? 1 : 0;
+        if (magnitudes())
             vmovups(ones(), ptr[rip + broadcast_u16(1)]);
-        if (form_ == WeightForm::Bytes)
+        if (form_ == WeightForm::Bytes || magnitudes())
             return;
         for (const int wanted : {1, 2})
             if ((wanted == 1 || traits_.high_bits) && plan_passes(wanted) == plan_passes(0))
                 masks_ = wanted;
         if (masks_ >= 1)
-            hold_nibble_mask(vec(registers() - 1));
+            traits_.bytes ? hold_sign_mask(vec(registers() - 1)) : hold_nibble_mask(vec(registers() - 1));
         if (masks_ >= 2)
-            hold_bit4_mask(vec(registers() - 2));
+            hold_high_mask(vec(registers() - 2), high_mask());
     }
 
-    Xmm ones() { return vec(registers() - 1); } // of masked()
+    Xmm ones() { return vec(registers() - 1); } // of magnitudes()
 
     void pass(int codes, int first_half, int last_half, int first_token, int last_token) {
         lanes_.clear();
@@ -220,8 +223,21 @@ class TileKernel final : public WeightGenerator {
         first_token_ = first_token;
         last_token_ = last_token;
         start_accumulators(codes);
-        for (int c = 0; c < kChunks / 2; ++c)
-            chunk(codes, c);
+        if (traits_.sub_scales) {
+            for (int c = 0; c < kChunks / 2; ++c)
+                chunk(codes, c, false);
+            put_half_sums(codes);
+            for (int c = 0; c < kChunks / 2; ++c)
+                chunk(codes, c, true);
+        } else {
+            for (int c = 0; c < kChunks / 2; ++c) {
+                chunk(codes, c, false);
+                chunk(codes, c, true);
+                // Four products of 5-bit codes fill 16 bits.
+                if (traits_.widens && c == 1)
+                    put_half_sums(codes);
+            }
+        }
         drain(0);
         for (int lane = 0; lane < lanes(); ++lane)
             tail(lane, codes);
@@ -232,9 +248,13 @@ class TileKernel final : public WeightGenerator {
         free_ = fixed_registers(lanes(), pass_tokens());
         for (int lane = 0; lane < lanes(); ++lane)
             for (int t = first_token_; t < last_token_; ++t) {
-                if (traits_.offset8 || two_chains())
+                if (traits_.sub_scales)
+                    start(acc(lane, t), field(4, t));
+                else if (traits_.offset || two_chains())
                     start(acc(lane, t), field(2, t));
-                if (traits_.table && !masked())
+                if (traits_.offset == 16)
+                    add_sums(acc(lane, t), acc(lane, t), acc(lane, t));
+                if (starts_at_128())
                     start(acc(lane, t, chains() - 1), field(3, t));
                 if (masked())
                     start_masked(lane, t, codes);
@@ -247,31 +267,30 @@ class TileKernel final : public WeightGenerator {
         vmovups(acc(lane, t), ptr[weights(at, codes + kStartOffset + 32 * at.half)]);
         fresh_[size_t(acc(lane, t).getIdx())] = false;
     }
+    // Codes are w + 128, or the residuals of a table's second chain.
+    bool starts_at_128() const { return (traits_.table || traits_.bytes) && !magnitudes(); }
+    void add_sums(const Xmm &to, const Xmm &a, const Xmm &b) {
+        dot_family() == DotFamily::Dot ? vpaddd(to, a, b) : vpaddw(to, a, b);
+    }
     void start(const Xmm &accumulator, int offset) {
         vpbroadcastd(accumulator, ptr[rdx + offset]);
         fresh_[size_t(accumulator.getIdx())] = false;
     }
     bool fresh(const Xmm &accumulator) const { return fresh_[size_t(accumulator.getIdx())]; }
 
-    // Elements 4c .. 4c+3 and 16+4c .. 16+4c+3. Packed chunks hold both in one byte; byte panels have a chunk
-    // each.
-    void chunk(int codes, int c) {
-        for (const bool high : {false, true}) {
-            if (pass_tokens() > 1)
-                for (int lane = 0; lane < lanes(); ++lane)
+    // Elements 4c .. 4c+3, or 16+4c .. 16+4c+3 (high). Packed chunks of nibbles hold both in one byte.
+    void chunk(int codes, int c, bool high) {
+        if (pass_tokens() > 1)
+            for (int lane = 0; lane < lanes(); ++lane)
+                load_codes(lane, codes, c, high);
+        for (int t = first_token_; t < last_token_; ++t) {
+            vpbroadcastd(broadcast(), ptr[rdx + (32 * t + (high ? 16 : 0) + 4 * c)]);
+            for (int lane = 0; lane < lanes(); ++lane) {
+                if (pass_tokens() == 1)
                     load_codes(lane, codes, c, high);
-            for (int t = first_token_; t < last_token_; ++t) {
-                vpbroadcastd(broadcast(), ptr[rdx + (32 * t + (high ? 16 : 0) + 4 * c)]);
-                for (int lane = 0; lane < lanes(); ++lane) {
-                    if (pass_tokens() == 1)
-                        load_codes(lane, codes, c, high);
-                    multiply(lane, t);
-                }
+                multiply(lane, t);
             }
         }
-        // Four products of 5-bit codes fill 16 bits.
-        if (traits_.widens && c == 1)
-            widen();
     }
 
     // The codes of a lane for one step: in raw() where one chain uses them as they are, else nibbles in raw()
@@ -285,6 +304,12 @@ class TileKernel final : public WeightGenerator {
                 vmovups(code(lane), ptr[weights(at, offset + kMaskOffset)]);
             return;
         }
+        if (turns_signs()) {
+            vmovups(code(lane),
+                    ptr[weights(at, codes + kChunkBytes * (c + (high ? kChunks / 2 : 0)) + 32 * at.half)]);
+            vpabsb(raw(lane), code(lane));
+            return;
+        }
         unpack_codes(raw(lane), code(lane), weights(at, codes), at.half, c, high);
     }
 
@@ -293,21 +318,28 @@ class TileKernel final : public WeightGenerator {
             vpdpbusd(acc(lane, t), raw(lane), broadcast());
             return;
         }
-        if (masked())
-            return multiply_masked(lane, t);
+        if (magnitudes())
+            return multiply_magnitudes(lane, t);
         multiply_add(acc(lane, t), raw(lane));
         if (two_chains())
             multiply_add(acc(lane, t, 1), code(lane));
     }
 
-    // |w| times the activations with their signs turned under the masks: one product fills 16 bits.
-    void multiply_masked(int lane, int t) {
-        drain(size_t(registers() - masks_ - free_) - 1);
-        const Xmm product = temporary();
-        vpxor(product, broadcast(), code(lane));
+    // |w| times the activations with their signs turned, under the masks or as those of w: one product fills
+    // 16 bits.
+    void multiply_magnitudes(int lane, int t) {
+        const Xmm &accumulator = acc(lane, t);
+        const bool first = fresh(accumulator);
+        if (!first)
+            drain(size_t(registers() - masks_ - free_) - 1);
+        const Xmm product = first ? accumulator : temporary();
+        masked() ? vpxor(product, broadcast(), code(lane)) : vpsignb(product, broadcast(), code(lane));
         vpmaddubsw(product, raw(lane), product);
         vpmaddwd(product, product, ones());
-        pending_.push_back({acc(lane, t), product});
+        if (first)
+            fresh_[size_t(accumulator.getIdx())] = false;
+        else
+            pending_.push_back({accumulator, product});
     }
 
     void multiply_add(const Xmm &accumulator, const Xmm &codes) {
@@ -325,7 +357,7 @@ class TileKernel final : public WeightGenerator {
     void drain(size_t keep) {
         while (pending_.size() > keep) {
             const Pending &oldest = pending_.front();
-            if (masked())
+            if (magnitudes())
                 vpaddd(oldest.acc, oldest.acc, oldest.product);
             else
                 vpaddw(oldest.acc, oldest.acc, oldest.product);
@@ -333,34 +365,78 @@ class TileKernel final : public WeightGenerator {
         }
     }
 
-    // Puts the 16-bit sums of half a group on the stack as 32-bit ones, and starts over. (Registers for them
-    // would halve the lanes of a pass, and with that the use of a broadcast.)
-    void widen() {
+    // Puts the sums of half a group on the stack, in 32 bits or times the scale of that half, and starts
+    // over. (Registers for them would halve the lanes of a pass, and with that the use of a broadcast.)
+    void put_half_sums(int codes) {
         drain(0);
-        for (int lane = 0; lane < lanes(); ++lane)
+        const bool madd = dot_family() == DotFamily::Madd;
+        const Xmm scale = vec(accumulators(lanes(), pass_tokens()));
+        for (int lane = 0; lane < lanes(); ++lane) {
+            if (traits_.sub_scales)
+                sub_scale(scale, lane, codes, 0);
             for (int t = first_token_; t < last_token_; ++t) {
-                const Xmm narrow = acc(lane, t);
-                vpmaddwd(narrow, narrow, ptr[rip + broadcast_u16(1)]);
-                vmovups(wide_sum(narrow), narrow);
-                fresh_[size_t(narrow.getIdx())] = true;
+                const Xmm sum = acc(lane, t);
+                if (!traits_.sub_scales) {
+                    vpmaddwd(sum, sum, ptr[rip + broadcast_u16(1)]);
+                } else if (madd) {
+                    vpmaddwd(sum, sum, scale);
+                } else {
+                    vcvtdq2ps(sum, sum);
+                    vmulps(sum, sum, scale);
+                }
+                vmovups(half_sum(sum), sum);
+                fresh_[size_t(sum.getIdx())] = true;
+                if (traits_.sub_scales)
+                    start(sum, field(5, t));
             }
+        }
     }
-    Xbyak::Address wide_sum(const Xmm &narrow) { return ptr[rsp + (scale_stack() + 32 * narrow.getIdx())]; }
+    bool half_sums() const { return traits_.widens || traits_.sub_scales; }
+    Xbyak::Address half_sum(const Xmm &sum) {
+        return ptr[rsp + (scale_stack() + vector_bytes() * sum.getIdx())];
+    }
+    int vector_bytes() const { return wide() ? 64 : 32; }
     int scale_stack() const { return scales_on_stack() ? kKScaleBytes * panels_ : 0; }
 
-    // The 32-bit dot of an output, in the register that is returned.
-    Xmm dot(int lane, int t) {
+    // The scale of a half of the group as the sums are multiplied with it: words for vpmaddwd, else f32.
+    void sub_scale(const Xmm &to, int lane, int codes, int part) {
+        const Lane &at = lanes_[size_t(lane)];
+        const Xbyak::RegExp group = rax + kKScaleBytes * at.panel;
+        if (form_ == WeightForm::Bytes)
+            vmovups(to, ptr[weights(at, codes - 128 + 64 * part + 32 * at.half)]);
+        else if (dot_family() == DotFamily::Madd)
+            load_sub_scale_words(to, group, part, at.half);
+        else
+            load_sub_scales(to, group, part, at.half);
+    }
+
+    // The dot of an output as f32, in the register that is returned; sub: the scale of the group's second
+    // half.
+    Xmm dot(int lane, int t, const Xmm &sub) {
+        const Xmm sum = acc(lane, t);
+        const bool madd = dot_family() == DotFamily::Madd;
+        if (traits_.sub_scales && !madd) { // sc0*dot0 + sc1*dot1 < 2^24: exact
+            vcvtdq2ps(sum, sum);
+            vfmadd213ps(sum, sub, half_sum(sum));
+            return sum;
+        }
+        if (traits_.sub_scales)
+            vpmaddwd(sum, sum, sub);
+        else if (madd && !magnitudes())
+            join_chains(lane, t);
+        if (half_sums())
+            vpaddd(sum, sum, half_sum(sum));
+        vcvtdq2ps(sum, sum);
+        return sum;
+    }
+    // 16-bit sums to 32-bit ones.
+    void join_chains(int lane, int t) {
         const Xmm narrow = acc(lane, t);
-        if (dot_family() == DotFamily::Dot || masked())
-            return narrow;
         vpmaddwd(narrow, narrow, ptr[rip + broadcast_u16(two_chains() ? 16 : 1)]);
         if (two_chains()) {
             vpmaddwd(acc(lane, t, 1), acc(lane, t, 1), ptr[rip + broadcast_u16(1)]);
             vpaddd(narrow, narrow, acc(lane, t, 1));
         }
-        if (traits_.widens)
-            vpaddd(narrow, narrow, wide_sum(narrow));
-        return narrow;
     }
 
     // acc = fma(f32(dot), s*d, acc); acc = fma(z, ds, acc).
@@ -368,11 +444,12 @@ class TileKernel final : public WeightGenerator {
         const int first = accumulators(lanes(), pass_tokens());
         const Xmm s = vec(first), z = vec(first + 1), d = vec(first + 2);
         tail_scales(lane, codes, s, z);
+        if (traits_.sub_scales) // no minimum: its register is free
+            sub_scale(z, lane, codes, 1);
         const Lane &at = lanes_[size_t(lane)];
         for (int t = first_token_; t < last_token_; ++t) {
-            const Xmm value = dot(lane, t);
+            const Xmm value = dot(lane, t, z);
             const Xbyak::Address c = ptr[rcx + 4 * int(kPanelRows) * (at.panel * tokens_ + t) + 32 * at.half];
-            vcvtdq2ps(value, value);
             vbroadcastss(d, ptr[rdx + field(0, t)]);
             vmulps(d, d, s);
             vfmadd213ps(value, d, c);

@@ -8,7 +8,7 @@ namespace {
 //   rdi args   rsi src   rdx dst   r10 blocks left
 //   [rsp] scales of a super-block
 //   vectors 0 .. 4 scales; 0, 1 and 2, 3 codes in turn, 4 .. 6 for signs;
-//   the last two masks
+//   the last three masks
 class UnpackKernel final : public WeightGenerator {
   public:
     explicit UnpackKernel(const KernelKey &key)
@@ -21,7 +21,8 @@ class UnpackKernel final : public WeightGenerator {
         mov(rdx, ptr[args + offsetof(UnpackArgs, dst)]);
         mov(r10, ptr[args + offsetof(UnpackArgs, blocks)]);
         hold_nibble_mask(vec(registers() - 1));
-        hold_bit4_mask(vec(registers() - 2));
+        hold_high_mask(vec(registers() - 2), high_mask());
+        hold_sign_mask(vec(registers() - 3));
         const int groups = int(layout_.block_k / 32), out = byte_group_bytes(layout_, key().isa);
         Xbyak::Label loop;
         align(32);
@@ -44,12 +45,18 @@ class UnpackKernel final : public WeightGenerator {
     void scales(int g, int half, int to) {
         const Xbyak::Xmm s = vec(0), z = vec(1);
         if (k_format())
-            load_k_scales(s, z, rsp, rsp + 16 * g, half);
+            load_k_scales(s, z, rsp, rsp + k_scale_step() * g, half);
         else
             load_scales(s, z, rsi, half);
         vmovups(ptr[rdx + (to + 32 * half)], s);
         if (layout_.min_offset)
             vmovups(ptr[rdx + (to + 64 + 32 * half)], z);
+        for (int part = 0; traits_.sub_scales && part < 2; ++part) {
+            const Xbyak::RegExp group = rsp + k_scale_step() * g;
+            dot_family() == DotFamily::Madd ? load_sub_scale_words(z, group, part, half)
+                                            : load_sub_scales(z, group, part, half);
+            vmovups(ptr[rdx + (to + 64 * (1 + part) + 32 * half)], z);
+        }
     }
 
     static Codes unpacked_codes(const PanelLayout &layout, nybl_isa isa) {

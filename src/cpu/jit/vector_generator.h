@@ -38,7 +38,8 @@ class VectorGenerator : public Generator {
 
     // Keeps a mask in a register for as long as it is used; otherwise each use reads it from memory.
     void hold_nibble_mask(const Xbyak::Xmm &in) { hold(nibble_mask_, in, broadcast_u8(kNibble)); }
-    void hold_bit4_mask(const Xbyak::Xmm &in) { hold(bit4_mask_, in, broadcast_u8(kBit4)); }
+    void hold_high_mask(const Xbyak::Xmm &in, uint8_t mask) { hold(high_mask_, in, broadcast_u8(mask)); }
+    void hold_sign_mask(const Xbyak::Xmm &in) { hold(sign_mask_, in, broadcast_u8(kSign)); }
 
     // The low or the high nibbles of the bytes at an address.
     void unpack_nibbles(const Xbyak::Xmm &to, const Xbyak::RegExp &from, bool high) {
@@ -50,6 +51,16 @@ class VectorGenerator : public Generator {
         } else {
             vmovups(to, ptr[rip + broadcast_u8(kNibble)]);
             bit_and(to, to, ptr[from]);
+        }
+    }
+
+    // Signed bytes at an address as unsigned ones: + 128.
+    void load_plus_128(const Xbyak::Xmm &to, const Xbyak::RegExp &from) {
+        if (sign_mask_ >= 0) {
+            bit_xor(to, vec(sign_mask_), ptr[from]);
+        } else {
+            vmovups(to, ptr[from]);
+            bit_xor(to, to, ptr[rip + broadcast_u8(kSign)]);
         }
     }
 
@@ -65,24 +76,24 @@ class VectorGenerator : public Generator {
             bit < 4 ? vpsllw(to, to, uint8_t(4 - bit)) : vpsrlw(to, to, uint8_t(bit - 4));
     }
 
-    // to |= bits & 0x10; `bits` is destroyed.
-    void or_bit4(const Xbyak::Xmm &to, const Xbyak::Xmm &bits) {
-        const Xbyak::Label &mask = broadcast_u8(kBit4);
+    // to |= bits & mask, the mask that hold_high_mask may have put into a register; `bits` is destroyed.
+    void or_high_bits(const Xbyak::Xmm &to, const Xbyak::Xmm &bits, uint8_t mask_byte) {
+        const Xbyak::Label &mask = broadcast_u8(mask_byte);
         if (!wide()) {
-            and_mask(bits, bit4_mask_, mask);
+            and_mask(bits, high_mask_, mask);
             vpor(to, to, bits);
             return;
         }
         constexpr uint8_t kAOrBAndC = 0xF8; // truth table of a | (b & c)
-        if (bit4_mask_ >= 0)
-            vpternlogd(to, bits, vec(bit4_mask_), kAOrBAndC);
+        if (high_mask_ >= 0)
+            vpternlogd(to, bits, vec(high_mask_), kAOrBAndC);
         else
             vpternlogd(to, bits, ptr[rip + mask], kAOrBAndC);
     }
 
   private:
-    static constexpr uint8_t kNibble = 0x0F, kBit4 = 0x10;
-    int nibble_mask_ = -1, bit4_mask_ = -1; // registers, or -1
+    static constexpr uint8_t kNibble = 0x0F, kSign = 0x80;
+    int nibble_mask_ = -1, high_mask_ = -1, sign_mask_ = -1; // registers, or -1
 
     void hold(int &mask, const Xbyak::Xmm &in, const Xbyak::Label &value) {
         mask = in.getIdx();
