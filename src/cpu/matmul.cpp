@@ -108,7 +108,15 @@ void plan_segment(const Job &job, size_t nth, Segment *segment) noexcept {
     const size_t total =
         segment->panels() * segment->row_blocks() * (job.experts ? max_segments(job) : job.n_products);
     const size_t share = nth == 1 ? segment->panels() : total / (nth * kUnitsPerThread);
-    segment->chunk_panels = std::clamp(share, std::min(min_panels, segment->panels()), segment->panels());
+    size_t panels = std::clamp(share, std::min(min_panels, segment->panels()), segment->panels());
+    // Whole kernel's heights where every thread still gets some: what is left over runs panel by panel, at
+    // half the speed.
+    const size_t height = kernel.nr / kPanelRows;
+    if (panels > height)
+        panels -= panels % height;
+    else if (total >= 2 * nth * height)
+        panels = std::min(height, segment->panels());
+    segment->chunk_panels = panels;
 }
 
 // Sorts output rows by expert (stable, so that a row's place depends on the ids alone).
