@@ -28,7 +28,7 @@ run_logged() {
 packages_build=(cmake:cmake ninja-build:ninja g++:g++ pkg-config:pkg-config libxbyak-dev
     opencl-headers)
 packages_bench=(libbenchmark-dev libcli11-dev libfmt-dev python3:python3 python3-venv)
-packages_test=(binutils:objdump python3:python3 python3-venv lz4:lz4 xz-utils:xz
+packages_test=(abigail-tools:abidiff binutils:objdump python3:python3 python3-venv lz4:lz4 xz-utils:xz
     qemu-user:qemu-x86_64 clang-format-14:clang-format-14 ocl-icd-libopencl1 pocl-opencl-icd)
 
 package_present() {
