@@ -106,6 +106,11 @@ nybl_status run_export(nybl_format format, uint64_t n, uint64_t k, const void *s
     if (const nybl_status status = check_buffers(plan, desc); status != NYBL_OK)
         return status;
 
+    if (n == 0 || k == 0) { // any number of rows without elements
+        desc.max_rounding_error = 0;
+        write_struct(desc, out);
+        return NYBL_OK;
+    }
     const gpu::AffineSource source{static_cast<const uint8_t *>(src), stride};
     const gpu::AffineTarget target{static_cast<uint8_t *>(desc.codes), static_cast<uint8_t *>(desc.scales),
                                    static_cast<uint8_t *>(desc.zeros)};

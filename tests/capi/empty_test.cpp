@@ -153,3 +153,30 @@ TEST_CASE("limits: m, n and k of 0 in every combination touch nothing or write t
             }
     }
 }
+
+TEST_CASE("limits: rows, tokens and weights without elements take no time, however many they are") {
+    constexpr uint64_t kMany = UINT64_MAX / 128;
+    const nybl::Context ctx = make_context(2);
+    CHECK(nybl_quantize(NYBL_Q4_0, kMany, 0, nullptr, 0, nullptr, nullptr, 0) == NYBL_OK);
+    CHECK(nybl_dequantize(NYBL_Q4_0, kMany, 0, nullptr, 0, nullptr, 0) == NYBL_OK);
+    CHECK(nybl_validate(NYBL_Q4_0, kMany, 0, nullptr, 0, 0) == NYBL_OK);
+    for (nybl_context *threads : {static_cast<nybl_context *>(nullptr), ctx.get()}) {
+        auto affine = nybl::make<nybl_affine_desc>();
+        affine.ctx = threads;
+        affine.max_rounding_error = 1;
+        CHECK(nybl_affine_export(NYBL_Q4_1, kMany, 0, nullptr, 0, &affine) == NYBL_OK);
+        CHECK(affine.max_rounding_error == 0);
+    }
+    auto desc = describe(NYBL_Q4_0, kMany, 0, nullptr);
+    desc.validate = 1;
+    const nybl::Weights w(ctx, desc);
+    nybl_weights *made = nullptr;
+    CHECK(nybl_weights_quantize(ctx.get(), &desc, nullptr, 0, nullptr, nullptr, &made) == NYBL_OK);
+    nybl_weights_destroy(made);
+    auto args = f32_args(0, nullptr, nullptr);
+    CHECK(nybl_matmul(w.get(), &args) == NYBL_OK);
+    const nybl::Weights experts(ctx, describe(NYBL_Q4_0, 1, 0, nullptr, 2));
+    auto id_args = nybl::make<nybl_matmul_id_args>();
+    id_args.n_tokens = kMany;
+    CHECK(nybl_matmul_id(experts.get(), &id_args) == NYBL_OK);
+}
