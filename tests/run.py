@@ -153,16 +153,19 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--filter", default="", help="only test cases (and scripts) whose name contains this")
     parser.add_argument("--slow", action="store_true", help="also test cases tagged [.slow]")
-    parser.add_argument("builds", nargs="+", type=pathlib.Path, help="build folders")
+    parser.add_argument("builds", nargs="+", help="build folders; FOLDER:PROGRAM,PROGRAM...: only these of its programs")
     options = parser.parse_args()
 
     expected = read_expected_skips()
     passed = failed = skipped = 0
-    for build in (path.resolve() for path in options.builds):
+    for folder, _, programs in (text.partition(":") for text in options.builds):
+        build = pathlib.Path(folder).resolve()
         logs = build.parent / "logs"
         logs.mkdir(exist_ok=True)
         for line in (build / "tests" / "manifest.txt").read_text().splitlines():
             kind, name, *command = shlex.split(line)
+            if programs and name not in programs.split(","):
+                continue
             log = logs / f"{build.name}-{name}.log"
             start = time.monotonic()
             if kind == "catch":

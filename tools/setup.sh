@@ -31,6 +31,8 @@ packages_bench=(libbenchmark-dev libcli11-dev libfmt-dev python3:python3 python3
 packages_test=(abigail-tools:abidiff binutils:objdump python3:python3 python3-venv lz4:lz4 xz-utils:xz
     qemu-user:qemu-x86_64 clang-format-14:clang-format-14 ocl-icd-libopencl1 pocl-opencl-icd)
 
+packages_fuzz=(clang-14:clang++-14 libclang-rt-14-dev)
+
 package_present() {
     local package=${1%%:*} command=""
     [[ $1 == *:* ]] && command=${1#*:}
