@@ -27,13 +27,16 @@ class AmxKernel final : public WeightGenerator {
     const int tokens_;
 
     void emit() override {
-        open_frame({.stack = uint32_t(kSlots * slot_bytes())});
+        const int host_config = kSlots * slot_bytes();
+        open_frame({.stack = uint32_t(host_config + 64)});
         mov(rsi, ptr[args + offsetof(TileArgs, w)]);
         mov(rdx, ptr[args + offsetof(TileArgs, a)]);
         mov(rcx, ptr[args + offsetof(TileArgs, c)]);
         mov(r10, ptr[args + offsetof(TileArgs, blocks)]);
         mov(r8d, kChunkBytes);
         mov(r9d, 32);
+        // Hosts with AMX kernels of their own load a configuration once per thread and rely on it.
+        sttilecfg(ptr[rsp + host_config]);
         ldtilecfg(ptr[rip + tile_config()]);
         for (int t = 0; t < tokens_; ++t)
             vmovups(Zmm(t), ptr[rcx + 64 * t]);
@@ -67,7 +70,7 @@ class AmxKernel final : public WeightGenerator {
         L(done);
         for (int t = 0; t < tokens_; ++t)
             vmovups(ptr[rcx + 64 * t], Zmm(t));
-        tilerelease();
+        ldtilecfg(ptr[rsp + host_config]);
         close_frame();
     }
 
