@@ -13,6 +13,7 @@
 #include "gguf/gguf.h"
 #include "machine_limits.h"
 #include "options.h"
+#include "peer_ggml.h"
 #include "shapes.h"
 #include "verify.h"
 #include "weights.h"
@@ -30,6 +31,8 @@ struct Workload {
     std::string mismatch;     // empty: the output is right
     double first_seconds = 0; // of the verified call
     uint64_t calls_per_sample = 0;
+    std::vector<PeerPath> peers;
+    std::vector<uint64_t> peer_calls; // per sample
 
     // Makes the call whose output is verified. Throws ApiError, naming `what`, where it fails.
     void first_call(const char *what);
@@ -71,6 +74,9 @@ struct Result {
     std::string kernel, error;
     double seconds = 0, bytes_rate = 0, flops_rate = 0, nmse = -1;
     double roof = -1, roof_median = -1, dot_roof = -1; // negative: does not apply
+    double peer = -1;                                  // calls per second over those of the best peer path
+    double peer_flops_rate = 0;
+    std::string peer_path;
 };
 
 struct Shared {
@@ -84,6 +90,7 @@ struct Shared {
     Limits limits;
     Contexts contexts;
     WeightPool pool;
+    std::unique_ptr<GgmlPeer> peer; // where --peer asks for one
     std::vector<Result> results;    // in the order of first runs
     int failures = 0, left_out = 0; // wrong or failed case runs; cases that the time budget had no room for
 

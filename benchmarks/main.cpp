@@ -103,6 +103,8 @@ int run(int argc, char **argv) {
         return 0;
     }
 
+    if (!options.peer.empty())
+        shared.peer = std::make_unique<GgmlPeer>(options.peer);
     Absent absent;
     const std::vector<Case> cases = collect_cases(shared, model ? &model->contents() : nullptr, absent);
     if (options.list) {

@@ -40,6 +40,11 @@ void prepare(Shared &shared, const Case &of, Workload &workload, nybl_storage st
         workload.mismatch = verdict.mismatch;
     workload.nmse = verdict.nmse();
 
+    if (shared.peer && storage == NYBL_STORAGE_PACKED && compute == NYBL_COMPUTE_DEFAULT)
+        workload.peers =
+            shared.peer->prepare(of, *source, of.hot ? 0 : shared.arena.size(), shared.options.pages,
+                                 matmul->x, {matmul->y.data(), of.m * of.n});
+
     nybl_kernel_info info{};
     info.struct_size = sizeof info;
     require(nybl_matmul_explain((*matmul->weights)[0].get(), of.m, &info), "nybl_matmul_explain");

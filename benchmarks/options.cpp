@@ -2,6 +2,7 @@
 #include "options.h"
 
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 #include <map>
 
 namespace nybl::bench {
@@ -32,6 +33,7 @@ mismatch fails the case and the program. The counters:
                quantize and dequantize: share of a copy of the same byte counts
   dot_roof     GFLOP/s over dot1 (vpmaddubsw + vpmaddwd + vpaddd) on AVX2, over vpdpbusd elsewhere
   roof_median  roof from medians; roof and dot_roof come from the 95th percentiles, the quiet machine
+  ggml         --peer: our rate over the better of ggml's paths, plain and repacked, sampled in turn with ours
   nmse         squared error against f64 arithmetic on the dequantised weights, over the squared result
 Samples of kernel and limits alternate every few milliseconds, so a slow moment hits both.
 
@@ -54,6 +56,21 @@ std::map<std::string, nybl_format> weight_formats() {
     return names;
 }
 
+// Both sides on the same instruction set: a ggml is built for one.
+bool find_peer(const std::string &name, Options &options) {
+    if (name.empty())
+        return true;
+    if (name.starts_with("ggml=")) {
+        options.peer = name.substr(5);
+        return true;
+    }
+    const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
+    const std::string folder = cache ? cache : std::string(home ? home : "") + "/.cache";
+    const bool only_avx2 = options.isas == std::vector{NYBL_ISA_AVX2};
+    options.peer = folder + "/nybl/engine/" + (only_avx2 ? "avx2" : "native") + "/bin/libggml-cpu.so";
+    return name == "ggml";
+}
+
 } // namespace
 
 bool parse_options(int argc, char **argv, Options &options, int &exit_code) {
@@ -74,6 +91,11 @@ bool parse_options(int argc, char **argv, Options &options, int &exit_code) {
         ->delimiter(',');
     app.add_option("--model", options.model,
                    "Run the tensors of this GGUF file too; with --shapes none, alone");
+    std::string peer;
+    app.add_option(
+        "--peer", peer,
+        "Run decode and prefill through a peer as well: ggml (as ./dev engine built it; the AVX2 build with "
+        "--isa avx2), or ggml=LIBRARY, a libggml-cpu.so");
     app.add_flag("--hot", options.hot, "Keep the weights in the caches instead of cycling through memory");
     app.add_flag("--quick", options.quick, "A smoke test: few small cases, shortly");
     app.add_flag("--list", options.list, "List the cases and end");
@@ -90,6 +112,12 @@ bool parse_options(int argc, char **argv, Options &options, int &exit_code) {
         app.parse(argc, argv);
     } catch (const CLI::ParseError &error) {
         exit_code = app.exit(error);
+        return false;
+    }
+    if (!find_peer(peer, options)) {
+        std::fprintf(stderr, "nybl-bench: --peer: there is no peer '%s' (ggml, or ggml=LIBRARY)\n",
+                     peer.c_str());
+        exit_code = 1;
         return false;
     }
     options.pages = small_pages ? Pages::kSmall : Pages::kHuge;

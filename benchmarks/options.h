@@ -17,6 +17,7 @@ struct Options {
     std::vector<std::string> ops;     // empty: all
     std::vector<std::string> shapes;  // files, or names of files in the shapes folder
     std::string model;                // a GGUF file
+    std::string peer;                 // a libggml-cpu.so to run the same cases; empty: none
     bool hot = false, quick = false, list = false, limits_only = false;
     Pages pages = Pages::kHuge;
     double budget_seconds = 0; // cases that would start later are left out; 0: no limit

@@ -70,6 +70,8 @@ std::vector<Group> grouped(const std::vector<Result> &results) {
 void print_row(std::FILE *out, const Row &row, const std::set<unsigned> &threads) {
     fmt::print(out, "  {:7}{:>5}", row.format, row.m);
     const Result *any = row.by_threads.begin()->second;
+    const bool with_peer = std::any_of(row.by_threads.begin(), row.by_threads.end(),
+                                       [](const auto &entry) { return entry.second->peer >= 0; });
     for (const unsigned count : threads) {
         const auto found = row.by_threads.find(count);
         if (found == row.by_threads.end())
@@ -84,6 +86,12 @@ void print_row(std::FILE *out, const Row &row, const std::set<unsigned> &threads
         fmt::print(out, " | {:8.1e}", any->nmse);
     else
         fmt::print(out, " | {:8}", "");
+    if (with_peer) {
+        fmt::print(out, " | ggml");
+        for (const auto &[threads_used, result] : row.by_threads)
+            if (result->peer >= 0)
+                fmt::print(out, " x{:.2f} ({})", result->peer, result->peer_path);
+    }
     fmt::print(out, " {}\n", any->error.empty() ? any->kernel : any->error);
 }
 

@@ -99,6 +99,21 @@ class Measurement {
             workload_.call(); // wakes the pool for the next sample
     }
 
+    // The peer's turn: every path, as many calls as take a sample's time.
+    bool sample_peers() {
+        for (size_t path = 0; path < workload_.peers.size(); ++path) {
+            if (of_.threads > 1)
+                wait_until_idle();
+            const double start = now();
+            for (uint64_t i = 0; i < workload_.peer_calls[path]; ++i)
+                if (!workload_.peers[path].call())
+                    return false;
+            peers_.resize(workload_.peers.size());
+            peers_[path].add(static_cast<double>(workload_.peer_calls[path]) / std::max(now() - start, 1e-9));
+        }
+        return true;
+    }
+
     Result result() {
         Result result;
         result.of = of_;
@@ -114,6 +129,12 @@ class Measurement {
             result.roof = amount * kernel_.quiet() / roof_.quiet();
             result.roof_median = amount * kernel_.median() / roof_.median();
         }
+        for (size_t path = 0; path < peers_.size(); ++path)
+            if (const double rate = peers_[path].median(); workload_.flops * rate > result.peer_flops_rate) {
+                result.peer_flops_rate = workload_.flops * rate;
+                result.peer = kernel_.median() / rate;
+                result.peer_path = workload_.peers[path].name;
+            }
         if (dot_peak_)
             result.dot_roof =
                 workload_.flops * kernel_.quiet() / (dot_peak_ == roof_peak_ ? roof_ : dot_).quiet();
@@ -134,22 +155,30 @@ class Measurement {
     Workload &workload_;
     std::optional<Peak> roof_peak_, dot_peak_;
     Samples kernel_, roof_, dot_;
+    std::vector<Samples> peers_;
     double last_seconds_ = 0;
 };
 
-uint64_t calls_per_sample(const Case &of, Workload &workload) {
-    if (workload.first_seconds > 10 * kSampleSeconds)
-        return 1; // the first call told enough
+template <class Call>
+uint64_t calls_per_sample(const Case &of, const Call &call) {
     const double start = wall_seconds();
     uint64_t calls = 0;
     double seconds = 0;
     do {
-        workload.call();
+        call();
         ++calls;
         seconds = wall_seconds() - start;
     } while (seconds < kSampleSeconds);
     const double wanted = of.threads > 1 ? 2 * kSampleSeconds : kSampleSeconds; // a wake-up counts less
     return std::max<uint64_t>(1, static_cast<uint64_t>(wanted * static_cast<double>(calls) / seconds));
+}
+
+void count_calls(const Case &of, Workload &workload) {
+    // Where the first call was long, it told enough.
+    const bool long_call = workload.first_seconds > 10 * kSampleSeconds;
+    workload.calls_per_sample = long_call ? 1 : calls_per_sample(of, workload.call);
+    for (const PeerPath &path : workload.peers)
+        workload.peer_calls.push_back(calls_per_sample(of, path.call));
 }
 
 void set_counters(benchmark::State &state, const Result &result) {
@@ -163,6 +192,10 @@ void set_counters(benchmark::State &state, const Result &result) {
     }
     if (result.dot_roof >= 0)
         state.counters["dot_roof"] = result.dot_roof;
+    if (result.peer >= 0) {
+        state.counters["ggml"] = result.peer;
+        state.counters["ggml_GFLOP/s"] = result.peer_flops_rate * 1e-9;
+    }
     if (result.nmse >= 0)
         state.counters["nmse"] = result.nmse;
 }
@@ -205,7 +238,7 @@ class Runner {
             prepared_ = {};
             of.op->prepare(shared_, of, prepared_.workload);
             if (prepared_.workload.mismatch.empty())
-                prepared_.workload.calls_per_sample = calls_per_sample(of, prepared_.workload);
+                count_calls(of, prepared_.workload);
             prepared_.name = name;
         }
         return prepared_.workload;
@@ -220,6 +253,8 @@ class Runner {
             state.PauseTiming();
             if (!done)
                 return fail(state, of, nybl_last_error());
+            if (!measurement.sample_peers())
+                return fail(state, of, "the peer failed");
             measurement.sample_limits();
             state.ResumeTiming();
         }
