@@ -17,6 +17,7 @@
 
 #include "base/status.h"
 #include "cpu/isa.h"
+#include "cpu/jit/original_kernel.h"
 #include "cpu/jit/tile_kernel.h"
 #include "cpu/jit/vec_dot_kernel.h"
 #include "cpu/jit/weight_generator.h"
@@ -148,6 +149,33 @@ Kernel vec_dot_kernel(nybl_format format, nybl_isa isa) {
     return kernel;
 }
 
+Kernel original_kernel(nybl_format format, nybl_isa isa) {
+    constexpr size_t kRows = cpu::jit::kOriginalRows;
+    const quant::Format &weights_format = *quant::find_format(format);
+    const size_t blocks = kDotGroups * 32 / weights_format.block_size;
+    const size_t stride = blocks * weights_format.block_bytes;
+    const cpu::jit::OriginalFn call = cpu::jit::original_kernel(format, isa);
+    Kernel kernel{.key = {.kind = KernelKind::DecodeOriginal, .format = format, .isa = isa, .rows = kRows},
+                  .rows = kRows,
+                  .tokens = 1,
+                  .step_bytes = cpu::kActivationBytes,
+                  .step_groups = 1,
+                  .groups = kDotGroups,
+                  .run = nullptr};
+    if (call)
+        kernel.run = [=, w = std::vector<uint8_t>(kRows * stride + kSlack, kByte),
+                      a = std::vector<uint8_t>(kDotGroups * cpu::kActivationBytes, kByte)] {
+            const uint8_t *rows[kRows];
+            for (size_t i = 0; i < kRows; ++i)
+                rows[i] = w.data() + i * stride;
+            float c[kRows] = {};
+            const cpu::jit::OriginalArgs args{
+                .rows = rows, .a = a.data(), .c = c, .blocks = blocks, .next = rows[0]};
+            call(&args);
+        };
+    return kernel;
+}
+
 // False where its code cannot be generated.
 bool report(const Kernel &kernel, bool runs_here) {
     if (!kernel.run)
@@ -179,7 +207,10 @@ bool report_all() {
                 if (seen.insert(cpu::jit::kernel_name(kernel.key).text).second)
                     all &= report(kernel, runs_here);
             }
-            all &= report(vec_dot_kernel(format, isa), runs_here);
+            if (cpu::jit::has_vec_dot_kernel(format))
+                all &= report(vec_dot_kernel(format, isa), runs_here);
+            if (cpu::jit::has_original_kernel(format))
+                all &= report(original_kernel(format, isa), runs_here);
         }
     }
     return all;

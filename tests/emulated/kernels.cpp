@@ -10,6 +10,7 @@
 #include <nybl/nybl.h>
 
 #include "cpu/isa.h"
+#include "cpu/jit/original_kernel.h"
 #include "report.h"
 
 namespace nybl::emulated {
@@ -339,10 +340,14 @@ class Checker {
             const std::vector<const char *> kinds =
                 isa == NYBL_ISA_AMX ? std::vector{"prefill"} : std::vector{"decode", "prefill"};
             std::string missing;
-            for (const Format &format : kFormats)
+            for (const Format &format : kFormats) {
                 for (const char *kind : kinds)
                     if (!generated(names, kind, format.id, isa))
                         missing += std::string(" ") + kind + " " + name_of(format.id);
+                if (isa != NYBL_ISA_AMX && cpu::jit::has_original_kernel(format.id) &&
+                    !generated(names, "decode_original", format.id, isa))
+                    missing += " decode_original " + name_of(format.id);
+            }
             report_.check(std::string("kernels generated for ") + cpu::isa_name(isa), missing.empty(),
                           "missing:" + missing);
         }
