@@ -108,7 +108,7 @@ nybl_status prepare_experts(const nybl_weights *w, const nybl_matmul_id_args *gi
     const bool shared_x = args.x_slot_stride == 0;
     // With n = 0 or no slots nothing of x is read.
     const bool reads_x = matrix.n != 0 && rows.value() != 0;
-    if (const nybl_status status = resolve_slots(const_cast<void *>(args.x), args.x_type, matrix.k, args,
+    if (const nybl_status status = resolve_slots(const_cast<void *>(args.x), args.x_type, w->k, args,
                                                  args.x_token_stride, args.x_slot_stride, shared_x,
                                                  reads_x ? check : Check::ShapesOnly, kX, &call->job.x);
         status != NYBL_OK)
@@ -130,6 +130,7 @@ nybl_status prepare_experts(const nybl_weights *w, const nybl_matmul_id_args *gi
     call->product.kernel = dispatch::choose_kernel(describe_shape(*w, args.n_tokens, args.compute));
     call->job.m = shared_x ? args.n_tokens : rows.value();
     call->job.k = matrix.k;
+    call->job.pad = matrix.k - w->k;
     call->job.products = &call->product;
     call->job.n_products = 1;
     call->job.experts = &call->experts;

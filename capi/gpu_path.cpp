@@ -38,7 +38,8 @@ void add_device_memory(const nybl_context &ctx, nybl_memory_stats *stats) noexce
 }
 
 void place_on_gpu(nybl_weights *w) noexcept {
-    if (!w->ctx->device || w->data_bytes == 0 || !gpu::has_kernels(w->matrix.format->id))
+    if (!w->ctx->device || w->data_bytes == 0 || w->matrix.k != w->k ||
+        !gpu::has_kernels(w->matrix.format->id))
         return;
     w->device_status = gpu::upload_weights(*w->ctx->device, w->matrix, w->n_experts, w->data_bytes,
                                            &w->ctx->pool, &w->device_weights);

@@ -56,12 +56,12 @@ nybl_status prepare_matmul(const nybl_weights *w, const nybl_matmul_args *given,
     const cpu::Matrix &matrix = w->matrix;
     const size_t batch = args.batch ? args.batch : 1;
     const Checked rows = Checked(args.m) * batch;
-    if (const nybl_status status = check_volume(rows, matrix.k, "args: m * batch * k"); status != NYBL_OK)
+    if (const nybl_status status = check_volume(rows, w->k, "args: m * batch * k"); status != NYBL_OK)
         return status;
     // With n = 0 nothing of x is read, with k = 0 neither.
     const bool reads_x = matrix.n != 0;
     if (const nybl_status status =
-            resolve_rows(const_cast<void *>(args.x), args.x_type, matrix.k, args.m, batch, args.x_stride,
+            resolve_rows(const_cast<void *>(args.x), args.x_type, w->k, args.m, batch, args.x_stride,
                          args.x_batch_stride, reads_x ? check : Check::ShapesOnly, kX, &call->job.x);
         status != NYBL_OK)
         return status;
@@ -85,6 +85,7 @@ nybl_status prepare_matmul(const nybl_weights *w, const nybl_matmul_args *given,
     call->product.kernel = dispatch::choose_kernel(describe_shape(*w, rows.value(), args.compute));
     call->job.m = rows.value();
     call->job.k = matrix.k;
+    call->job.pad = matrix.k - w->k;
     call->job.products = &call->product;
     call->job.n_products = 1;
     call->max_threads = args.n_threads;

@@ -13,9 +13,9 @@ bool same_x(const cpu::Rows &a, const cpu::Rows &b) noexcept {
 }
 
 nybl_status check_same_x(const Call &first, const Call &other, uint32_t i) noexcept {
-    if (first.job.k != other.job.k)
+    if (other.weights->k != first.weights->k)
         return fail(NYBL_INVALID_ARGUMENT, "w[%u] has k = %zu, w[0] has %zu: they cannot share x", i,
-                    other.job.k, first.job.k);
+                    other.weights->k, first.weights->k);
     if (first.job.m != other.job.m || !same_x(first.job.x, other.job.x))
         return fail(NYBL_INVALID_ARGUMENT,
                     "args[%u]: m, batch, x, x_type or a stride of x differs from args[0]", i);
@@ -73,9 +73,14 @@ nybl_status Jobs::list_products(uint32_t count, const nybl_weights *const *w, co
     const auto add = [&](const cpu::Product *of, size_t n) {
         if (n == 0)
             return;
-        list[size] = first->job;
-        list[size].products = of;
-        list[size++].n_products = n;
+        cpu::Job &job = list[size++];
+        job = first->job;
+        job.products = of;
+        job.n_products = n;
+        // As long as the longest padded row; the others read a part.
+        for (size_t i = 0; i < n; ++i)
+            job.k = std::max(job.k, of[i].w.k);
+        job.pad = job.k - first->weights->k;
     };
     add(products, generated);
     add(products + count - reference, reference);

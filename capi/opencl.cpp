@@ -75,8 +75,7 @@ nybl_status multiply(const nybl_weights *w, const nybl_opencl_matmul_args *given
     if (args.n_wait != 0 && !args.wait)
         return null_argument("args: wait");
     gpu::View x{}, y{};
-    if (const nybl_status status =
-            view_rows(args.x, args.x_type, w->matrix.k, args.x_offset, args.x_stride, kX, &x);
+    if (const nybl_status status = view_rows(args.x, args.x_type, w->k, args.x_offset, args.x_stride, kX, &x);
         status != NYBL_OK)
         return status;
     if (const nybl_status status =

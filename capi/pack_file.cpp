@@ -152,7 +152,7 @@ nybl_status fail_size(const pack::Record &record, const char *name, size_t expec
 nybl_status check_packed(const nybl_pack &pack, const pack::Record &record, const char *name) noexcept {
     const nybl_weights_desc desc = describe(pack, record);
     WeightsShape shape;
-    if (const nybl_status status = check_weights_desc(&desc, &shape); status != NYBL_OK)
+    if (const nybl_status status = check_weights_desc(&desc, LastBlock::Whole, &shape); status != NYBL_OK)
         return status;
     if (record.layout_id != packed_layout_id(desc.format))
         return fail(NYBL_UNSUPPORTED,

@@ -15,7 +15,7 @@ namespace {
 constexpr uint64_t kLayoutVersion = 1;
 
 nybl_status validate_panels(nybl_context *ctx, const WeightsShape &shape, const uint8_t *packed) noexcept {
-    const size_t blocks = shape.desc.k / shape.format->block_size;
+    const size_t blocks = shape.padded_k / shape.format->block_size;
     const size_t buffer_bytes = cpu::kPanelRows * shape.row_bytes;
     Scratch scratch(ctx);
     // One buffer more than threads: the last one serves the error text.
@@ -28,7 +28,7 @@ nybl_status validate_panels(nybl_context *ctx, const WeightsShape &shape, const 
     const auto unpack = [&](uint32_t thread, size_t panel) {
         uint8_t *rows = static_cast<uint8_t *>(scratch.data()) + thread * buffer_bytes;
         const PanelPlace place = place_panel(panel, shape.panels_per_expert(), shape.desc.n);
-        cpu::unpack_panel(*shape.layout, shape.desc.k, place.rows, packed + panel * shape.panel_bytes, rows,
+        cpu::unpack_panel(*shape.layout, shape.padded_k, place.rows, packed + panel * shape.panel_bytes, rows,
                           shape.row_bytes);
         return rows;
     };
@@ -55,7 +55,7 @@ nybl_status from_packed(nybl_context *ctx, const nybl_weights_desc *desc, const 
     if (!w)
         return null_argument("w");
     WeightsShape shape;
-    if (const nybl_status status = check_weights_desc(desc, &shape); status != NYBL_OK)
+    if (const nybl_status status = check_weights_desc(desc, LastBlock::Padded, &shape); status != NYBL_OK)
         return status;
     if (shape.desc.storage != NYBL_STORAGE_PACKED)
         return fail(NYBL_INVALID_ARGUMENT, "desc: packed bytes cannot be weights in original storage");
@@ -81,6 +81,10 @@ nybl_status unpack(const nybl_weights *w, void *dst, size_t given_stride) {
     if (!w)
         return null_argument("w");
     const cpu::Matrix &m = w->matrix;
+    if (m.k != w->k)
+        return fail(NYBL_UNSUPPORTED,
+                    "k is %zu: the last super-block of %s is padded, and such rows have no original bytes",
+                    w->k, m.format->name);
     size_t stride = 0;
     if (const nybl_status status =
             resolve_stride(given_stride, w->row_bytes, w->row_bytes, 1, "row_stride", &stride);

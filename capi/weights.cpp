@@ -11,7 +11,7 @@
 
 namespace nybl::capi {
 
-nybl_status check_weights_desc(const nybl_weights_desc *given, WeightsShape *shape) noexcept {
+nybl_status check_weights_desc(const nybl_weights_desc *given, LastBlock last, WeightsShape *shape) noexcept {
     WeightsShape out;
     if (const nybl_status status = read_struct(given, "desc", &out.desc); status != NYBL_OK)
         return status;
@@ -21,8 +21,10 @@ nybl_status check_weights_desc(const nybl_weights_desc *given, WeightsShape *sha
     if (desc.storage != NYBL_STORAGE_PACKED && desc.storage != NYBL_STORAGE_ORIGINAL)
         return fail(NYBL_INVALID_ARGUMENT, "desc: storage %d is neither packed nor original",
                     static_cast<int>(desc.storage));
-    if (const nybl_status status = quant::row_bytes(*out.format, desc.k, &out.row_bytes); status != NYBL_OK)
+    const auto count_bytes = last == LastBlock::Padded ? quant::padded_row_bytes : quant::row_bytes;
+    if (const nybl_status status = count_bytes(*out.format, desc.k, &out.row_bytes); status != NYBL_OK)
         return status;
+    out.padded_k = out.row_bytes / out.format->block_bytes * out.format->block_size;
     desc.n_experts = std::max<uint64_t>(desc.n_experts, 1);
     // Also bounds n rounded up to whole panels, and a panel rounded up to its alignment.
     const Checked original =
@@ -34,7 +36,7 @@ nybl_status check_weights_desc(const nybl_weights_desc *given, WeightsShape *sha
         if (!out.layout)
             return fail(NYBL_UNSUPPORTED, "format %s has no packed layout; use NYBL_STORAGE_ORIGINAL",
                         out.format->name);
-        out.panel_bytes = cpu::panel_bytes(*out.layout, desc.k);
+        out.panel_bytes = cpu::panel_bytes(*out.layout, out.padded_k);
         const Checked packed = Checked(out.panels()) * out.panel_bytes;
         if (const nybl_status status = check_size(packed, "desc: the packed weights"); status != NYBL_OK)
             return status;
@@ -83,7 +85,8 @@ nybl_status make_weights(nybl_context *ctx, const WeightsShape &shape, const voi
     made->matrix.storage = shape.desc.storage;
     made->matrix.data = static_cast<const uint8_t *>(data);
     made->matrix.n = shape.desc.n;
-    made->matrix.k = shape.desc.k;
+    made->matrix.k = shape.padded_k;
+    made->k = shape.desc.k;
     made->matrix.stride = packed ? shape.panel_bytes : shape.desc.row_stride;
     made->matrix.expert_stride =
         packed ? shape.panels_per_expert() * shape.panel_bytes : shape.desc.expert_stride;
@@ -101,7 +104,7 @@ nybl_status fail_invalid_block(const WeightsShape &shape, size_t expert, size_t 
                                const uint8_t *row_data) noexcept {
     const char *field = "block";
     const size_t block =
-        shape.format->find_invalid(row_data, shape.desc.k / shape.format->block_size, &field);
+        shape.format->find_invalid(row_data, shape.padded_k / shape.format->block_size, &field);
     char where[32] = "";
     if (shape.desc.n_experts > 1)
         std::snprintf(where, sizeof where, "expert %zu, ", expert);
@@ -140,7 +143,7 @@ nybl_status create(nybl_context *ctx, const nybl_weights_desc *desc, nybl_weight
     if (!w)
         return null_argument("w");
     WeightsShape shape;
-    if (const nybl_status status = check_weights_desc(desc, &shape); status != NYBL_OK)
+    if (const nybl_status status = check_weights_desc(desc, LastBlock::Whole, &shape); status != NYBL_OK)
         return status;
     if (const nybl_status status = check_weights_data(&shape); status != NYBL_OK)
         return status;
@@ -190,7 +193,7 @@ nybl_status nybl_weights_bytes(nybl_context *ctx, const nybl_weights_desc *desc,
     if (!bytes)
         return null_argument("bytes");
     WeightsShape shape;
-    const nybl_status status = check_weights_desc(desc, &shape);
+    const nybl_status status = check_weights_desc(desc, LastBlock::Whole, &shape);
     if (status == NYBL_OK)
         *bytes = shape.packed_bytes;
     return status;

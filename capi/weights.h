@@ -14,6 +14,7 @@ struct nybl_weights {
     nybl_context *ctx; // held
     nybl::cpu::Matrix matrix;
     size_t n_experts;
+    size_t k;          // columns of x; matrix.k counts the padding of a last super-block too
     size_t row_bytes;  // of one original row
     void *owned;       // packed bytes that this handle frees; NULL: the caller's bytes are used
     size_t data_bytes; // packed: bytes behind matrix.data
@@ -29,6 +30,7 @@ struct WeightsShape {
     const quant::Format *format = nullptr;
     const cpu::PanelLayout *layout = nullptr; // NULL for NYBL_STORAGE_ORIGINAL
     nybl_weights_desc desc{};                 // n_experts >= 1
+    size_t padded_k = 0;                      // desc.k up to a whole block
     size_t row_bytes = 0;
     size_t panel_bytes = 0, packed_bytes = 0;
 
@@ -37,8 +39,10 @@ struct WeightsShape {
     size_t rows() const noexcept { return desc.n * desc.n_experts; }
 };
 
+// Whether k may end inside a block: any multiple of 32 then, in packed weights.
+enum class LastBlock : uint8_t { Whole, Padded };
 // Everything that does not depend on data: format, k, sizes, storage.
-nybl_status check_weights_desc(const nybl_weights_desc *given, WeightsShape *shape) noexcept;
+nybl_status check_weights_desc(const nybl_weights_desc *given, LastBlock last, WeightsShape *shape) noexcept;
 // data, data_size and the two strides of original blocks.
 nybl_status check_weights_data(WeightsShape *shape) noexcept;
 

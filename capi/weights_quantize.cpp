@@ -17,18 +17,7 @@ struct Source {
 };
 
 nybl_status check_shape(const nybl_weights_desc *desc, WeightsShape *shape) noexcept {
-    nybl_weights_desc given{};
-    if (const nybl_status status = read_struct(desc, "desc", &given); status != NYBL_OK)
-        return status;
-    const quant::Format *format = nullptr;
-    if (const nybl_status status = get_weight_format(given.format, &format); status != NYBL_OK)
-        return status;
-    if (given.k % quant::kGroup == 0 && given.k % format->block_size != 0)
-        return fail(NYBL_UNSUPPORTED,
-                    "k is %" PRIu64
-                    ": padding the last super-block of %s is not in this version; k must be a multiple of %u",
-                    given.k, format->name, format->block_size);
-    if (const nybl_status status = check_weights_desc(desc, shape); status != NYBL_OK)
+    if (const nybl_status status = check_weights_desc(desc, LastBlock::Padded, shape); status != NYBL_OK)
         return status;
     if (shape->desc.storage != NYBL_STORAGE_PACKED)
         return fail(NYBL_INVALID_ARGUMENT,
@@ -86,7 +75,7 @@ nybl_status fill_panels(nybl_context *ctx, const WeightsShape &shape, const nybl
             quant::quantize_rows(*shape.format, options.level, {0, at.rows}, shape.desc.k,
                                  {reinterpret_cast<const float *>(first), source.rows.stride},
                                  source.importance, {blocks, shape.row_bytes});
-            cpu::pack_panel(ctx->isa, *shape.layout, shape.desc.k, at.rows, blocks, shape.row_bytes,
+            cpu::pack_panel(ctx->isa, *shape.layout, shape.padded_k, at.rows, blocks, shape.row_bytes,
                             packed + panel * shape.panel_bytes);
         });
 }

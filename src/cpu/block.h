@@ -20,7 +20,7 @@ struct Block {
 
     size_t output_row(size_t i) const noexcept { return order ? order[i] : i; }
     // The tile that starts at segment row i (a multiple of mr), and its rows.
-    const uint8_t *tile(size_t i) const noexcept { return acts + activation_bytes(i, product->w.k); }
+    const uint8_t *tile(size_t i) const noexcept { return acts + activation_bytes(i, job->k); }
     size_t tile_rows(size_t i) const noexcept {
         return segment_rows - i < product->kernel.mr ? segment_rows - i : product->kernel.mr;
     }

@@ -187,6 +187,27 @@ struct Quantizer {
     }
 
     void run(size_t row, size_t g_begin, size_t n_groups, const Place &to) const noexcept {
+        const size_t end = (job.k - job.pad) / 32;
+        const size_t in_x = g_begin < end ? std::min(n_groups, end - g_begin) : 0;
+        if (in_x > 0)
+            run_in_x(row, g_begin, in_x, to);
+        for (size_t g = in_x; g < n_groups; ++g)
+            put_zeros(to, g);
+    }
+
+  private:
+    // Group g behind a place, where x has ended: what a group of zeros is quantised to.
+    void put_zeros(const Place &to, size_t g) const noexcept {
+        uint8_t *tile = to.tile + prepared_bytes(job, to.tile_rows, 32 * g);
+        constexpr ActivationGroup kZero{};
+        constexpr uint8_t kZeros[32 * sizeof(float)] = {};
+        if (unquantised())
+            scatter_f32_row(NYBL_F32, kZeros, 32, to.t, to.tile_rows, tile);
+        else
+            scatter_row(&kZero, 1, to.t, to.tile_rows, tile);
+    }
+
+    void run_in_x(size_t row, size_t g_begin, size_t n_groups, const Place &to) const noexcept {
         const size_t element = job.x.type == NYBL_F32 ? 4 : 2;
         const uint8_t *x = job.x.row(row) + 32 * g_begin * element;
         if (unquantised())

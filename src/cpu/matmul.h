@@ -29,9 +29,9 @@ struct Matrix {
     const PanelLayout *layout = nullptr; // NULL: the format has no panels, reference only
     nybl_storage storage = NYBL_STORAGE_PACKED;
     const uint8_t *data = nullptr; // of expert 0
-    size_t n = 0, k = 0;
-    size_t stride = 0;        // bytes between panels (packed) or rows (original)
-    size_t expert_stride = 0; // bytes between experts
+    size_t n = 0, k = 0;           // k: whole blocks, of which x may lack the end (Job::pad)
+    size_t stride = 0;             // bytes between panels (packed) or rows (original)
+    size_t expert_stride = 0;      // bytes between experts
 };
 
 enum class Strategy : uint8_t {
@@ -79,8 +79,9 @@ struct Experts {
 };
 
 struct Job {
-    size_t m = 0; // activation rows; without experts also output rows
-    size_t k = 0; // > 0
+    size_t m = 0;   // activation rows; without experts also output rows
+    size_t k = 0;   // > 0
+    size_t pad = 0; // of k, elements behind the end of x: zeros
     Rows x;
     const Product *products = nullptr;
     size_t n_products = 0;

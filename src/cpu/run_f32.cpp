@@ -53,7 +53,7 @@ bool f32_panels(const Block &block, size_t first, size_t count) noexcept {
             dequantize(&unpack);
         }
         run.add(floats, kPanelBytes, some * w.layout->block_k, [&](size_t i, size_t tokens) {
-            return block.acts + f32_activation_bytes(i, w.k) + f32_activation_bytes(tokens, k);
+            return block.acts + f32_activation_bytes(i, block.job->k) + f32_activation_bytes(tokens, k);
         });
     }
     run.store(first, 1);

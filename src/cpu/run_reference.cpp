@@ -62,7 +62,9 @@ void run_f32_reference(const Block &block) noexcept {
     for (size_t i = block.row_begin; i < block.row_end; ++i) {
         const size_t output = block.output_row(i);
         const size_t row = job.experts && job.experts->shared_x ? output / job.experts->n_slots : output;
-        load_row(job.x.type, job.x.row(row), 0, job.k, x);
+        const size_t in_x = std::min(product.w.k, job.k - job.pad);
+        load_row(job.x.type, job.x.row(row), 0, in_x, x);
+        std::fill(x + in_x, x + product.w.k, 0.0f);
         Block one = block;
         one.row_begin = i;
         one.row_end = i + 1;
