@@ -85,6 +85,8 @@ class Probe : public Xbyak::CodeGenerator {
             });
         case Peak::kVnniZmm:
             return chain_loop(24, 128, [&](int i) { vpdpbusd(Xbyak::Zmm(i), zmm30, zmm31); });
+        case Peak::kVnniZmmLoads:
+            return loaded_dots();
         case Peak::kFmaYmm:
             return chain_loop(12, 16, [&](int i) { vfmadd231ps(Xbyak::Ymm(i), ymm14, ymm15); });
         case Peak::kFmaZmm:
@@ -132,6 +134,32 @@ class Probe : public Xbyak::CodeGenerator {
         vzeroupper();
         ret();
         return kRepeats * chains * operations_each;
+    }
+
+    // rax: bytes that are no zeros. As in a tile of 48 rows and 8 tokens, three vectors are loaded for every
+    // 24 dot products, each of which broadcasts a dword.
+    double loaded_dots() {
+        constexpr int kSteps = 8, kTokens = 8, kVectors = 3;
+        Xbyak::Label data;
+        lea(rax, ptr[rip + data]);
+        for (int i = 0; i < kTokens * kVectors; ++i)
+            vpxord(Xbyak::Zmm(i), Xbyak::Zmm(i), Xbyak::Zmm(i));
+        counted_loop([&] {
+            for (int step = 0; step < kSteps; ++step) {
+                for (int v = 0; v < kVectors; ++v)
+                    vmovdqu64(Xbyak::Zmm(24 + v), ptr[rax + 64 * (kVectors * step + v)]);
+                for (int i = 0; i < kTokens * kVectors; ++i)
+                    vpdpbusd(Xbyak::Zmm(i), Xbyak::Zmm(24 + i % kVectors),
+                             ptr_b[rax + 4 * (kTokens * step + i / kVectors)]);
+            }
+        });
+        vzeroupper();
+        ret();
+        align(64);
+        L(data);
+        for (uint32_t i = 0, value = 1; i < 64 * kVectors * kSteps; ++i)
+            db((value = value * 1664525 + 1013904223) >> 24);
+        return kSteps * kTokens * kVectors * 128.0;
     }
 
     // ymm15, ymm14: operands; ymm13: ones; ymm8..12: temporaries in turn; ymm0..7: accumulators
@@ -230,6 +258,7 @@ constexpr PeakText kPeakTexts[] = {
     {Peak::kDot2, "dot2", "dot2 (2 vpmaddubsw, vpaddw, vpmaddwd, vpaddd)"},
     {Peak::kVnniYmm, "vpdpbusd_ymm", "vpdpbusd ymm"},
     {Peak::kVnniZmm, "vpdpbusd_zmm", "vpdpbusd zmm"},
+    {Peak::kVnniZmmLoads, "vpdpbusd_zmm_loads", "vpdpbusd zmm, operands loaded"},
     {Peak::kAmx, "tdpbusd", "tdpbusd"},
     {Peak::kFmaYmm, "fma_ymm", "f32 fma ymm"},
     {Peak::kFmaZmm, "fma_zmm", "f32 fma zmm"},
@@ -255,6 +284,7 @@ bool peak_available(Peak peak) {
     case Peak::kVnniYmm:
         return cpu().has(Cpu::tAVX_VNNI) || (cpu().has(Cpu::tAVX512_VNNI) && cpu().has(Cpu::tAVX512VL));
     case Peak::kVnniZmm:
+    case Peak::kVnniZmmLoads:
         return cpu().has(Cpu::tAVX512_VNNI);
     case Peak::kAmx:
         return cpu().has(Cpu::tAMX_INT8) && amx_permitted();

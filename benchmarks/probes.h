@@ -23,16 +23,17 @@ std::vector<ReaderShape> reader_shapes(); // all that this processor can run
 inline constexpr size_t kReaderStep = 4 * 256;
 
 enum class Peak {
-    kDot1,    // vpmaddubsw + vpmaddwd + vpaddd
-    kDot2,    // two vpmaddubsw added in 16 bits before one vpmaddwd
-    kVnniYmm, // vpdpbusd on ymm, VEX-encoded where the processor has AVX-VNNI
-    kVnniZmm, // vpdpbusd on zmm
-    kAmx,     // tdpbusd, full tiles
-    kFmaYmm,  // vfmadd231ps on ymm
-    kFmaZmm,  // on zmm
+    kDot1,         // vpmaddubsw + vpmaddwd + vpaddd
+    kDot2,         // two vpmaddubsw added in 16 bits before one vpmaddwd
+    kVnniYmm,      // vpdpbusd on ymm, VEX-encoded where the processor has AVX-VNNI
+    kVnniZmm,      // vpdpbusd on zmm
+    kVnniZmmLoads, // the same on bytes from memory, as a kernel has to
+    kAmx,          // tdpbusd, full tiles
+    kFmaYmm,       // vfmadd231ps on ymm
+    kFmaZmm,       // on zmm
 };
-inline constexpr Peak kAllPeaks[] = {Peak::kDot1, Peak::kDot2,   Peak::kVnniYmm, Peak::kVnniZmm,
-                                     Peak::kAmx,  Peak::kFmaYmm, Peak::kFmaZmm};
+inline constexpr Peak kAllPeaks[] = {Peak::kDot1,         Peak::kDot2, Peak::kVnniYmm, Peak::kVnniZmm,
+                                     Peak::kVnniZmmLoads, Peak::kAmx,  Peak::kFmaYmm,  Peak::kFmaZmm};
 const char *peak_key(Peak peak);  // "dot1"
 const char *peak_name(Peak peak); // in words
 bool peak_available(Peak peak);   // asks the system for the AMX permission on the first call
