@@ -99,12 +99,12 @@ Arguments parse(int argc, char **argv) {
             arguments.mode = Mode::kHelp;
             return arguments;
         default:
-            throw UsageError("nybl-pack --help lists the options");
+            throw UsageError("unknown option; nybl-pack --help lists them");
         }
     const int files = argc - optind, wanted = arguments.mode == Mode::kPack ? 2 : 1;
     if (files != wanted)
         throw UsageError("expected " + std::to_string(wanted) + " file name(s), not " +
-                         std::to_string(files));
+                         std::to_string(files) + "; nybl-pack --help says how it is called");
     arguments.input = argv[optind];
     if (wanted == 2)
         arguments.output = argv[optind + 1];
