@@ -56,6 +56,7 @@ struct Api {
     void (*ggml_backend_tensor_set)(Tensor *, const void *, size_t, size_t);
     void (*ggml_backend_tensor_get)(const Tensor *, void *, size_t, size_t);
     Device *(*ggml_backend_get_device)(Backend *);
+    void (*ggml_log_set)(void (*)(int, const char *, void *), void *);
     Registry *(*ggml_backend_dev_backend_reg)(Device *);
     void *(*ggml_backend_reg_get_proc_address)(Registry *, const char *);
 
@@ -90,6 +91,7 @@ struct Api {
         find("ggml_backend_tensor_set", ggml_backend_tensor_set);
         find("ggml_backend_tensor_get", ggml_backend_tensor_get);
         find("ggml_backend_get_device", ggml_backend_get_device);
+        find("ggml_log_set", ggml_log_set);
         find("ggml_backend_dev_backend_reg", ggml_backend_dev_backend_reg);
         find("ggml_backend_reg_get_proc_address", ggml_backend_reg_get_proc_address);
     }
@@ -162,6 +164,7 @@ struct GgmlPeer::State {
     std::vector<BufferType *> types; // the plain one first
 
     explicit State(const std::string &library) : api(library), backend(api.ggml_backend_cpu_init()) {
+        api.ggml_log_set([](int, const char *, void *) {}, nullptr); // a line per repacked tensor
         types = {api.ggml_backend_get_default_buffer_type(backend)};
         Device *device = api.ggml_backend_get_device(backend);
         const auto extra = reinterpret_cast<BufferType **(*)(Device *)>(api.ggml_backend_reg_get_proc_address(

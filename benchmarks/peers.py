@@ -32,7 +32,7 @@ def onnx_runtime(copies, rng):
     for _ in range(copies):
         weights = rng.integers(0, 256, (N, K // GROUP, blobs), dtype=np.uint8)
         scales = rng.uniform(0.01, 0.02, N * K // GROUP).astype(np.float32)
-        zeros = rng.integers(0, 256, N * (K // GROUP + 1) // 2, dtype=np.uint8)
+        zeros = rng.integers(0, 256, N * ((K // GROUP + 1) // 2), dtype=np.uint8)
         node = helper.make_node("MatMulNBits", ["x", "w", "s", "z"], ["y"], domain="com.microsoft", K=K, N=N, bits=4,
                                 block_size=GROUP, accuracy_level=4)
         graph = helper.make_graph(
@@ -53,24 +53,26 @@ def openvino(copies, rng):
     core = ov.Core()
     # Dynamic quantisation to int8 activations by group, where the plugin has it.
     settings = {"INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "DYNAMIC_QUANTIZATION_GROUP_SIZE": GROUP}
-    requests = []
+    requests, kept = [], []
     for _ in range(copies):
-        shape = (N, K // GROUP, GROUP)
-        packed = rng.integers(0, 256, N * K // 2, dtype=np.uint8)
-        weights = ops.constant(ov.Tensor(packed, list(shape), ov.Type.u4))
-        zeros = ops.constant(ov.Tensor(rng.integers(0, 256, N * K // GROUP // 2, dtype=np.uint8), [N, K // GROUP, 1], ov.Type.u4))
+        codes = rng.integers(0, 256, N * K // 2, dtype=np.uint8)
+        points = rng.integers(0, 256, N * K // GROUP // 2, dtype=np.uint8)
+        kept += [codes, points]  # the tensors below only refer to them
+        weights = ops.constant(ov.Tensor(codes, [N, K // GROUP, GROUP], ov.Type.u4))
+        zeros = ops.constant(ov.Tensor(points, [N, K // GROUP, 1], ov.Type.u4))
         scales = ops.constant(rng.uniform(0.01, 0.02, (N, K // GROUP, 1)).astype(np.float16))
         plain = ops.multiply(ops.subtract(ops.convert(weights, ov.Type.f16), ops.convert(zeros, ov.Type.f16)), scales)
         flat = ops.convert(ops.reshape(plain, ops.constant(np.array([N, K], dtype=np.int64)), False), ov.Type.f32)
         x = ops.parameter([-1, K], ov.Type.f32)
         model = ov.Model([ops.matmul(x, flat, False, True)], [x])
         requests.append(core.compile_model(model, "CPU", settings).create_infer_request())
-    return [lambda x, r=request: r.infer([x], share_inputs=True, share_outputs=True) for request in requests]
+    return [lambda x, r=request, _=kept: r.infer([x], share_inputs=True, share_outputs=True) for request in requests]
 
 
 def measure(calls, m, rng, seconds):
     x = rng.standard_normal((m, K), dtype=np.float32)
-    for call in calls[:2]:
+    # The first call of a shape may pack weights or make a kernel.
+    for call in calls if m <= 16 else calls[:2]:
         call(x)
     rates, start, at = [], time.process_time(), 0
     while len(rates) < 3 or time.process_time() - start < seconds:

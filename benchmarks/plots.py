@@ -108,7 +108,7 @@ def main():
         import matplotlib
 
         matplotlib.use("svg")
-        matplotlib.rcParams["svg.hashsalt"] = "nybl"
+        matplotlib.rcParams.update({"svg.hashsalt": "nybl", "svg.fonttype": "none"})
         import matplotlib.pyplot as plt
         if arguments.roofline:
             plot_roofline(cases, context, arguments.roofline, plt)

@@ -208,6 +208,7 @@ class Probe : public Xbyak::CodeGenerator {
     // them
     double amx_loop() {
         Xbyak::Label config;
+        sttilecfg(ptr[rsp - 64]); // a peer's, who would miss it
         ldtilecfg(ptr[rip + config]);
         for (int i = 0; i < 8; ++i)
             tilezero(Xbyak::Tmm(i));
@@ -216,7 +217,7 @@ class Probe : public Xbyak::CodeGenerator {
                 for (int i = 0; i < 4; ++i)
                     tdpbusd(Xbyak::Tmm(i), Xbyak::Tmm(4 + i / 2), Xbyak::Tmm(6 + i % 2));
         });
-        tilerelease();
+        ldtilecfg(ptr[rsp - 64]);
         ret();
         align(64);
         L(config);
