@@ -20,7 +20,7 @@ namespace nybl::dispatch {
 constexpr Tuning kBuiltInTuning = {{
     {NYBL_ISA_AVX2, NYBL_ISA_AVX2, 28, 16, 4, 1},
     {NYBL_ISA_AVX_VNNI, NYBL_ISA_AVX_VNNI, 48, 16, 6, 1},
-    {NYBL_ISA_AVX512_VNNI, NYBL_ISA_AVX512_VNNI, 48, 16, 8, 3},
+    {NYBL_ISA_AVX512_VNNI, NYBL_ISA_AVX512_VNNI, 36, 16, 8, 3},
     {NYBL_ISA_AMX, NYBL_ISA_AVX512_VNNI, 48, 16, 16, 1},
 }};
 
