@@ -174,7 +174,7 @@ def main():
     parser.add_argument("--first-round", type=int, default=0)
     parser.add_argument("--prompts", default="256,2048")
     parser.add_argument("--generate", type=int, default=128)
-    parser.add_argument("--chunks", type=int, default=4)
+    parser.add_argument("--chunks", type=int, default=2)
     parser.add_argument("--models", nargs="+", default=["smollm2", "random"])
     parser.add_argument("--formats", nargs="+", default=FORMATS)
     parser.add_argument("--builds", nargs="+", default=list(BUILDS))
