@@ -31,8 +31,10 @@ cppcheck_sources() {
         --suppress=nullPointer --suppress=legacyUninitvar -Iinclude -Isrc -Icapi "${sources[@]}" || because "cppcheck has findings"
 }
 
+# GCC 12's analyzer does not see what calls into other files write: two kinds, uninitialised values and NULL arguments, are
+# left to valgrind and to the sanitizers.
 analyze() {
-    g++ -std=c++20 -O1 -fanalyzer -Werror -Iinclude -Isrc -DNYBL_VERSION_MAJOR=0 -DNYBL_VERSION_MINOR=0 \
+    g++ -std=c++20 -O1 -fanalyzer -Werror -Wno-analyzer-use-of-uninitialized-value -Wno-analyzer-null-argument -Iinclude -Isrc -DNYBL_VERSION_MAJOR=0 -DNYBL_VERSION_MINOR=0 \
         -DNYBL_VERSION_PATCH=0 -c "$1" -o /dev/null
 }
 export -f analyze
