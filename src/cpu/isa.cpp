@@ -86,7 +86,7 @@ uint64_t read_xcr0() noexcept {
 
 // Linux hands tile data out on request only, to the whole process and for good; it may refuse (an old kernel,
 // a seccomp filter, a thread with a small signal stack).
-bool ask_for_tiles() noexcept {
+[[maybe_unused]] bool ask_for_tiles() noexcept {
 #if defined(__linux__) && defined(__x86_64__)
     constexpr long kRequestPermission = 0x1023; // ARCH_REQ_XCOMP_PERM
     constexpr long kTileData = 18;

@@ -64,11 +64,20 @@ cases_have_tests() {
     ((${#missing[@]} == 0)) || because "no test is named by: ${missing[*]}"
 }
 
+# Instruction sets are chosen from CPUID at run time and exist in generated code only: what the compiler may use decides
+# nothing, so that a compiler without such macros builds the same library.
+no_macro_dispatch() {
+    local found
+    found=$(grep -nE '__(AVX|FMA|F16C|SSE|BMI|AMX)[A-Z0-9_]*__|__ARM_(NEON|FEATURE)' -r src capi include)
+    [[ -z $found ]] || because "dispatch by compiler macro: $found"
+}
+
 check "the sources are formatted" all_formatted
 check "no file is over 500 lines" short_files
 check "every source opens with a comment" opening_comments
 check "the README shows the example that is tested" readme_example
 check "links between documents resolve" links_resolve
 check "dependencies run one way" one_way
+check "no instruction set is chosen by compiler macros" no_macro_dispatch
 check "every case from the field, C1 to C24, is named by a test" cases_have_tests
 finish

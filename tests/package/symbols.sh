@@ -34,12 +34,6 @@ header_and_library_agree() {
 
 soname() { prints 'SONAME.*\[libnybl\.so\.[0-9]*\]' readelf -d "$library"; }
 
-no_executable_stack() {
-    prints 'GNU_STACK.*RW ' readelf -lW "$library" || because "the stack is not plain read-write"
-}
-
-bound_at_load() { prints 'FLAGS.*NOW' readelf -d "$library" || because "not linked with -z now"; }
-
 header_compiles() {
     printf '#include <nybl/nybl.h>\nint main(void) { return 0; }\n' >"$scratch/user.c"
     cc -std=c99 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I"$NYBL_SOURCE_DIR/include" "$scratch/user.c" &&
@@ -80,8 +74,6 @@ END
 check "C16: only nybl_ symbols are exported" only_our_names
 check "C16: every declared function is exported, and no other" header_and_library_agree
 check "C16: the library has a versioned SONAME" soname
-check "C16: the library wants no executable stack" no_executable_stack
-check "C16: the library is bound at load" bound_at_load
 check "C16: the header compiles as C99 and as C++11" header_compiles
 check "C16: two copies live side by side" load_beside
 

@@ -25,8 +25,10 @@ struct Slot {
     std::atomic<uint64_t> key{0};
     const void *entry = nullptr;
 };
-// Kernels are bounded by kinds x formats x instruction sets x tiles, some thousands.
-constexpr size_t kSlots = 8192;
+// Kernels are bounded by kinds x formats x instruction sets x tiles: some hundreds of one instruction set,
+// thousands of all.
+constexpr unsigned kSlotBits = 13;
+constexpr size_t kSlots = size_t{1} << kSlotBits;
 constexpr size_t kMaxKernels = kSlots / 2;
 Slot g_slots[kSlots];
 std::atomic<size_t> g_kernels{0};
@@ -42,7 +44,7 @@ uint64_t pack(const KernelKey &key) noexcept {
 
 // The slot that holds the key, or the empty one where it belongs.
 Slot &probe(uint64_t key) noexcept {
-    size_t i = static_cast<size_t>((key * 0x9E3779B97F4A7C15u) >> 52);
+    size_t i = static_cast<size_t>((key * 0x9E3779B97F4A7C15u) >> (64 - kSlotBits));
     for (;; i = (i + 1) % kSlots) {
         const uint64_t held = g_slots[i].key.load(std::memory_order_acquire);
         if (held == key || held == 0) {
