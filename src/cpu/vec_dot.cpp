@@ -18,8 +18,9 @@ struct Served {
     nybl_format format;
     uint32_t block;
 };
-constexpr std::array<Served, 6> kFormats = {{{NYBL_Q4_0, 32},
+constexpr std::array<Served, 7> kFormats = {{{NYBL_Q4_0, 32},
                                              {NYBL_Q4_1, 32},
+                                             {NYBL_Q5_0, 32},
                                              {NYBL_Q5_1, 32},
                                              {NYBL_IQ4_NL, 32},
                                              {NYBL_Q4_K, 256},

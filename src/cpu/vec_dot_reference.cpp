@@ -126,6 +126,8 @@ nybl_vec_dot_fn find_vec_dot_reference(nybl_format format) noexcept {
         return vec_dot_32<NYBL_Q4_0>;
     case NYBL_Q4_1:
         return vec_dot_32<NYBL_Q4_1>;
+    case NYBL_Q5_0:
+        return vec_dot_32<NYBL_Q5_0>;
     case NYBL_Q5_1:
         return vec_dot_32<NYBL_Q5_1>;
     case NYBL_IQ4_NL:

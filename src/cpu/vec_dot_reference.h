@@ -4,7 +4,8 @@
 // Eight partial sums in f32, acc[0..7], start at +0 and run over the blocks in ascending order. Integer sums
 // are exact for every legal byte, q = -128 included.
 //
-// Blocks of 32 (Q4_0, IQ4_NL with Q8_0; Q4_1, Q5_1 with Q8_1): even blocks use lanes 0..3, odd blocks 4..7.
+// Blocks of 32 (Q4_0, Q5_0, IQ4_NL with Q8_0; Q4_1, Q5_1 with Q8_1): even blocks use lanes 0..3, odd
+// blocks 4..7.
 //   Lane j (or 4 + j), j = 0..3, sums the elements 4j .. 4j+3 and 16+4j .. 16+4j+3 of the block, as one
 //   integer:
 //     acc[lane] = fma(f32(sum of code*q), f32(d_w * d_a), acc[lane])

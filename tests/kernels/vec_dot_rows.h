@@ -25,7 +25,8 @@ inline const std::vector<VecDotFormat> &vec_dot_formats() {
     static const std::vector<VecDotFormat> formats = {
         {NYBL_Q4_0, "Q4_0", 32, 18, 34, {0}, {0}},       {NYBL_IQ4_NL, "IQ4_NL", 32, 18, 34, {0}, {0}},
         {NYBL_Q4_1, "Q4_1", 32, 20, 36, {0, 2}, {0, 2}}, {NYBL_Q5_1, "Q5_1", 32, 24, 36, {0, 2}, {0, 2}},
-        {NYBL_Q4_K, "Q4_K", 256, 144, 292, {0, 2}, {}},  {NYBL_Q5_K, "Q5_K", 256, 176, 292, {0, 2}, {}},
+        {NYBL_Q5_0, "Q5_0", 32, 22, 34, {0}, {0}},       {NYBL_Q4_K, "Q4_K", 256, 144, 292, {0, 2}, {}},
+        {NYBL_Q5_K, "Q5_K", 256, 176, 292, {0, 2}, {}},
     };
     return formats;
 }

@@ -1,7 +1,7 @@
 // vec_dot over blocks of 32: two blocks share a ymm, four share the conversion of their headers.
 //
 // For each format the bytes of a block: Q4_0, IQ4_NL f16 d, qs[16]; Q4_1 f16 d, f16 m, qs[16]; Q5_1 f16 d,
-// f16 m, u32 qh, qs[16]; Q8_0 f16 d, q[32]; Q8_1 f16 d, f16 s, q[32].
+// f16 m, u32 qh, qs[16]; Q5_0 f16 d, u32 qh, qs[16]; Q8_0 f16 d, q[32]; Q8_1 f16 d, f16 s, q[32].
 #include "cpu/jit/vec_dot_generator.h"
 
 #include <algorithm>
@@ -20,7 +20,10 @@ constexpr int8_t kTable[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 
 
 VecDot32::VecDot32(const KernelKey &key)
     : VecDotGenerator(key), has_min_(key.format == NYBL_Q4_1 || key.format == NYBL_Q5_1),
-      table_(key.format == NYBL_IQ4_NL), offset_(key.format == NYBL_Q4_0), fifth_(key.format == NYBL_Q5_1),
+      table_(key.format == NYBL_IQ4_NL), offset_(key.format == NYBL_Q4_0   ? 8
+                                                 : key.format == NYBL_Q5_0 ? 16
+                                                                           : 0),
+      fifth_(key.format == NYBL_Q5_0 || key.format == NYBL_Q5_1),
       w_bytes_(16 + (has_min_ ? 4 : 2) + (fifth_ ? 4 : 0)), w_quants_(w_bytes_ - 16),
       a_bytes_(has_min_ ? 36 : 34), a_quants_(has_min_ ? 4 : 2) {}
 
@@ -32,7 +35,7 @@ VecDot32::VecDot32(const KernelKey &key)
 // ymm4   low codes      ymm6  their activations
 // ymm5   high codes     ymm7  their activations
 // ymm8 .. ymm10  temporaries
-// ymm11  8 (Q4_0), the table (IQ4_NL) or the order of fifth bits (Q5_1)
+// ymm11  what codes are stored with beside their value (Q4_0, Q5_0), or the table (IQ4_NL)
 // ymm12, ymm13  which scale goes to which lane
 // ymm14  16-bit ones (AVX2), 128 (IQ4_NL on VNNI);  ymm15  nibble mask
 void VecDot32::emit() {
@@ -50,7 +53,7 @@ void VecDot32::emit() {
         vmovdqa(ymm14, ptr[rip + broadcast_u8(kTableBias)]);
     }
     if (offset_) {
-        vmovdqa(ymm11, ptr[rip + broadcast_u8(8)]);
+        vmovdqa(ymm11, ptr[rip + broadcast_u8(offset_)]);
     } else if (table_) {
         uint8_t table[16];
         for (size_t i = 0; i < 16; ++i) {
@@ -223,14 +226,15 @@ void VecDot32::emit_pair(int pair, bool both, const Xbyak::Ymm &scale) {
     vfmadd231ps(ymm0, ymm8, scale);
 }
 
-// Bit j of a block's qh, four bytes behind its start, is bit 4 of its element j: the lower two bytes of qh
+// Bit j of a block's qh, in front of its nibbles, is bit 4 of its element j: the lower two bytes of qh
 // belong to the low codes, the upper two to the high ones.
 void VecDot32::add_fifth_bits(int first, int second, bool both) {
     const Xbyak::Ymm codes[] = {ymm4, ymm5};
+    const int at = w_quants_ - 4;
     if (evex() && both) {
         for (int half = 0; half < 2; ++half) { // a mask of 16 bits from each block
-            mov(eax, ptr[w + second + 2 + 2 * half]);
-            mov(ax, ptr[w + first + 4 + 2 * half]);
+            mov(eax, ptr[w + second + at - 2 + 2 * half]);
+            mov(ax, ptr[w + first + at + 2 * half]);
             kmovd(k1, eax);
             vpaddb(codes[half] | k1, codes[half], ptr[rip + broadcast_u8(16)]);
         }
@@ -238,8 +242,8 @@ void VecDot32::add_fifth_bits(int first, int second, bool both) {
     }
     uint8_t order[2][16], bits[16];
     for (size_t i = 0; i < 16; ++i) {
-        order[0][i] = static_cast<uint8_t>(4 + i / 8);
-        order[1][i] = static_cast<uint8_t>(6 + i / 8);
+        order[0][i] = static_cast<uint8_t>(at + int(i / 8));
+        order[1][i] = static_cast<uint8_t>(at + 2 + int(i / 8));
         bits[i] = static_cast<uint8_t>(1u << (i % 8));
     }
     load_two(ymm8, w, first, second, both);
@@ -252,7 +256,7 @@ void VecDot32::add_fifth_bits(int first, int second, bool both) {
     }
 }
 
-// ymm8 = dot of unsigned codes (less 8 each for Q4_0) by vpmaddubsw. Nothing saturates: two products are at
+// ymm8 = dot of unsigned codes (less their offset) by vpmaddubsw. Nothing saturates: two products are at
 // most 2 * 31 * 128, and the sums of four still fit 16 bits.
 void VecDot32::dot_unsigned() {
     vpmaddubsw(ymm8, ymm4, ymm6);

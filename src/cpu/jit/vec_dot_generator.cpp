@@ -65,6 +65,7 @@ VecDotKernel vec_dot_kernel(nybl_format format, nybl_isa isa) noexcept {
         case NYBL_Q4_0:
         case NYBL_IQ4_NL:
         case NYBL_Q4_1:
+        case NYBL_Q5_0:
         case NYBL_Q5_1:
             return kernel<VecDotKernel>(key, make_generator<VecDot32>);
         case NYBL_Q4_K:

@@ -26,7 +26,7 @@ class VecDotGenerator : public Generator {
     const Xbyak::Reg64 w = r8, a = r9, blocks = r10, cursor = r11;
 };
 
-// Q4_0, IQ4_NL with Q8_0; Q4_1, Q5_1 with Q8_1.
+// Q4_0, Q5_0, IQ4_NL with Q8_0; Q4_1, Q5_1 with Q8_1.
 class VecDot32 : public VecDotGenerator {
   public:
     explicit VecDot32(const KernelKey &key);
@@ -48,9 +48,9 @@ class VecDot32 : public VecDotGenerator {
     void dot_table();
 
     const bool has_min_;
-    const bool table_;  // IQ4_NL
-    const bool offset_; // Q4_0: code = nibble - 8
-    const bool fifth_;  // Q5_1
+    const bool table_;     // IQ4_NL
+    const uint8_t offset_; // of what is stored over the code: 8 (Q4_0), 16 (Q5_0)
+    const bool fifth_;     // Q5_0, Q5_1
     const int w_bytes_, w_quants_, a_bytes_, a_quants_;
 };
 
