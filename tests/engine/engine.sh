@@ -19,6 +19,15 @@ for storage in packed original; do
     sed "s/^\(ok\|not ok\) plugin/& $storage/" "$scratch/ops"
 done
 
+# The bench beside ggml: its output is compared with ours before anything is timed.
+beside_ggml() {
+    local bench=$NYBL_BUILD_DIR/benchmarks/nybl-bench
+    prints "ggml x" "$bench" --quick --peer "ggml=${NYBL_ENGINE_DIR:?}/avx2/bin/libggml-cpu.so" --isa avx2 --threads 1 \
+        --op decode,prefill --format Q4_1 || because "no ratio to ggml in the bench's table" || return 1
+    ! "$bench" --peer nothing || because "a peer that does not exist was accepted"
+}
+check "engine, ggml in the bench" beside_ggml
+
 if [[ ! -e $model ]]; then
     skip "engine plugin, a real model" "no model file"
     finish
