@@ -2,6 +2,7 @@
 #include "codec.h"
 
 #include "checks.h"
+#include "cpu/isa.h"
 
 namespace nybl::capi {
 
@@ -16,15 +17,16 @@ nybl_status read_options(const nybl_codec_options *given, nybl_codec_options *op
     return NYBL_OK;
 }
 
-nybl_status check_quantize(nybl_context *ctx, const quant::Format &format, nybl_level level, uint64_t rows,
-                           uint64_t k, quant::SourceRows src, const float *importance,
-                           const float **effective) noexcept {
+nybl_isa codec_isa(const nybl_context *ctx) noexcept {
+    return ctx ? ctx->isa : cpu::effective_isa(NYBL_ISA_BEST);
+}
+
+nybl_status check_quantize(nybl_context *ctx, const quant::Format &format, uint64_t rows, uint64_t k,
+                           quant::SourceRows src, const float *importance, const float **effective) noexcept {
     const float *weights = nullptr;
     if (const nybl_status status = quant::check_importance(k, importance, &weights); status != NYBL_OK)
         return status;
-    const auto check = [&](size_t row) {
-        return quant::check_source(format, level, {row, row + 1}, k, src, weights);
-    };
+    const auto check = [&](size_t row) { return quant::check_source(format, {row, row + 1}, k, src); };
     FirstBad first;
     for_each(ctx, 0, rows, [&](uint32_t, size_t row) {
         if (check(row) != NYBL_OK)
@@ -97,17 +99,18 @@ nybl_status quantize(const nybl_codec_options *options, nybl_format format, uint
         status != NYBL_OK)
         return status;
     const nybl_level level = codec.options.level;
+    const nybl_isa isa = codec_isa(codec.options.ctx);
     const quant::SourceRows source{src, codec.elements.stride};
     const float *weights = nullptr;
-    if (const nybl_status status = check_quantize(codec.options.ctx, *codec.format, level, k ? rows : 0, k,
-                                                  source, importance, &weights);
+    if (const nybl_status status =
+            check_quantize(codec.options.ctx, *codec.format, k ? rows : 0, k, source, importance, &weights);
         status != NYBL_OK)
         return status;
     if (k == 0)
         return NYBL_OK;
     return for_each_with_progress(
         codec.options.ctx, codec.options, rows, k, rows, every_row, [&](uint32_t, size_t row) {
-            quant::quantize_rows(*codec.format, level, {row, row + 1}, k, source, weights,
+            quant::quantize_rows(*codec.format, isa, level, {row, row + 1}, k, source, weights,
                                  {static_cast<uint8_t *>(dst), codec.blocks.stride});
         });
 }
@@ -127,9 +130,10 @@ nybl_status dequantize(const nybl_codec_options *options, nybl_format format, ui
         return status;
     if (k == 0)
         return NYBL_OK;
+    const nybl_isa isa = codec_isa(codec.options.ctx);
     return for_each_with_progress(
         codec.options.ctx, codec.options, rows, k, rows, every_row, [&](uint32_t, size_t row) {
-            quant::dequantize_rows(*codec.format, {row, row + 1}, k,
+            quant::dequantize_rows(*codec.format, isa, {row, row + 1}, k,
                                    {static_cast<const uint8_t *>(src), codec.blocks.stride}, dst,
                                    codec.elements.stride);
         });

@@ -12,11 +12,13 @@ namespace nybl::capi {
 // NULL: all defaults.
 nybl_status read_options(const nybl_codec_options *given, nybl_codec_options *options) noexcept;
 
+// The instruction set of a context, or for NULL of the machine.
+nybl_isa codec_isa(const nybl_context *ctx) noexcept;
+
 // Everything that quantizing these rows could fail on, before anything is written. *effective: the importance
 // to pass on.
-nybl_status check_quantize(nybl_context *ctx, const quant::Format &format, nybl_level level, uint64_t rows,
-                           uint64_t k, quant::SourceRows src, const float *importance,
-                           const float **effective) noexcept;
+nybl_status check_quantize(nybl_context *ctx, const quant::Format &format, uint64_t rows, uint64_t k,
+                           quant::SourceRows src, const float *importance, const float **effective) noexcept;
 
 // Runs body(thread, item) for all items, each of `elements` numbers, and reports progress between runs of
 // them; rows_done(i) is how many of all `rows` the first i items hold.

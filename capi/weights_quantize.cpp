@@ -25,9 +25,8 @@ nybl_status check_shape(const nybl_weights_desc *desc, WeightsShape *shape) noex
     return NYBL_OK;
 }
 
-nybl_status check_source(nybl_context *ctx, const WeightsShape &shape, const nybl_codec_options &options,
-                         const float *src, size_t src_stride, const float *importance,
-                         Source *source) noexcept {
+nybl_status check_source(nybl_context *ctx, const WeightsShape &shape, const float *src, size_t src_stride,
+                         const float *importance, Source *source) noexcept {
     const uint64_t k = shape.desc.k;
     const Checked row = Checked(k) * sizeof(float);
     source->rows.data = src;
@@ -45,8 +44,8 @@ nybl_status check_source(nybl_context *ctx, const WeightsShape &shape, const nyb
             check_pointer(importance, importance ? row.value() : 0, sizeof(float), "importance");
         status != NYBL_OK)
         return status;
-    return check_quantize(ctx, *shape.format, options.level, k ? shape.rows() : 0, k, source->rows,
-                          importance, &source->importance);
+    return check_quantize(ctx, *shape.format, k ? shape.rows() : 0, k, source->rows, importance,
+                          &source->importance);
 }
 
 nybl_status fill_panels(nybl_context *ctx, const WeightsShape &shape, const nybl_codec_options &options,
@@ -72,7 +71,7 @@ nybl_status fill_panels(nybl_context *ctx, const WeightsShape &shape, const nybl
             const PanelPlace at = place(panel);
             const auto *first = reinterpret_cast<const uint8_t *>(source.rows.data) +
                                 (at.expert * shape.desc.n + at.row) * source.rows.stride;
-            quant::quantize_rows(*shape.format, options.level, {0, at.rows}, shape.desc.k,
+            quant::quantize_rows(*shape.format, ctx->isa, options.level, {0, at.rows}, shape.desc.k,
                                  {reinterpret_cast<const float *>(first), source.rows.stride},
                                  source.importance, {blocks, shape.row_bytes});
             cpu::pack_panel(ctx->isa, *shape.layout, shape.padded_k, at.rows, blocks, shape.row_bytes,
@@ -93,7 +92,7 @@ nybl_status quantize(nybl_context *ctx, const nybl_weights_desc *desc, const flo
     if (const nybl_status status = read_options(given, &options); status != NYBL_OK)
         return status;
     Source source{};
-    if (const nybl_status status = check_source(ctx, shape, options, src, src_stride, importance, &source);
+    if (const nybl_status status = check_source(ctx, shape, src, src_stride, importance, &source);
         status != NYBL_OK)
         return status;
     if (shape.packed_bytes == 0)

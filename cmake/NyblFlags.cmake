@@ -1,5 +1,6 @@
 # Compiler and linker flags, as interface targets: nybl_warnings (everything here), nybl_exact (the library and what must match it),
-# nybl_hardening (what is shipped). No -march anywhere: instruction sets beyond the baseline exist only in generated code.
+# nybl_hardening (what is shipped). No -march: instruction sets beyond the baseline exist in generated code, and in objects named
+# after one (src/quant/block_kernels_avx2.cpp), which run only where the machine has it.
 
 set(nybl_gnu $<C_COMPILER_ID:GNU,Clang,AppleClang>)
 set(nybl_gnuxx $<CXX_COMPILER_ID:GNU,Clang,AppleClang>)

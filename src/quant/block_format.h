@@ -6,13 +6,17 @@
 //       static constexpr ScaleField kFields[];               what must be finite
 //       static void decode(const uint8_t *, WeightGroup *);  weights only
 //       static void dequantize(const uint8_t *, float *);    only where scale*code + min is not the right
-//       sequence static bool encode(nybl_level, const float *x, const float *importance, uint8_t *);  false:
-//       does not fit
+//       sequence static bool fits(const float *x);           whether f16 holds the plain scale and minimum
+//       static void encode(const BlockKernels &, nybl_level, const BatchIn &, uint8_t *);   weights: 256
+//       elements or less static void encode(const float *x, uint8_t *); activations
 //   };
 #pragma once
 
 #include "quant/block_io.h"
+#include "quant/block_kernels.h"
 #include "quant/format.h"
+
+#include <algorithm>
 
 namespace nybl::quant {
 
@@ -67,14 +71,19 @@ size_t find_invalid_block(const uint8_t *src, size_t blocks, const char **field)
 }
 
 template <class Block>
-size_t quantize_blocks(nybl_level level, const float *src, const float *importance, uint8_t *dst,
-                       size_t blocks) {
-    for (size_t b = 0; b < blocks; ++b) {
-        const float *weights = importance ? importance + b * Block::kSize : nullptr;
-        if (!Block::encode(level, src + b * Block::kSize, weights, dst + b * Block::kBytes))
-            return b;
+void quantize_blocks(const BlockKernels &kernels, nybl_level level, const float *src, const float *importance,
+                     uint8_t *dst, size_t blocks) {
+    if constexpr (WeightBlock<Block>) {
+        constexpr size_t kAtOnce = kBatchElements / Block::kSize;
+        for (size_t b = 0; b < blocks; b += kAtOnce) {
+            const BatchIn in{src + b * Block::kSize, importance ? importance + b * Block::kSize : nullptr,
+                             std::min(kAtOnce, blocks - b)};
+            Block::encode(kernels, level, in, dst + b * Block::kBytes);
+        }
+    } else {
+        for (size_t b = 0; b < blocks; ++b)
+            Block::encode(src + b * Block::kSize, dst + b * Block::kBytes);
     }
-    return blocks;
 }
 
 template <WeightBlock Block>
@@ -90,6 +99,7 @@ constexpr Format weight_format(nybl_format id, const char *name, uint32_t group_
             vec_dot_type,
             has_min ? dequantize_blocks<Block, true> : dequantize_blocks<Block, false>,
             find_invalid_block<Block>,
+            Block::fits,
             quantize_blocks<Block>,
             Block::decode};
 }
@@ -107,6 +117,7 @@ constexpr Format activation_format(nybl_format id, const char *name) {
             id,
             dequantize_blocks<Block, false>,
             find_invalid_block<Block>,
+            Block::fits,
             quantize_blocks<Block>,
             nullptr};
 }

@@ -1,62 +1,51 @@
-// The weights of a block's squared errors: its importance, brought to a common range, or ones.
+// The weights of squared errors: importance brought to a common range, or ones. And how hard encoders search.
 #pragma once
 
-#include "base/half.h"
+#include "quant/lanes.h"
 
-#include <algorithm>
-#include <bit>
-#include <cstddef>
-#include <cstdint>
 #include <nybl/nybl.h>
 
 namespace nybl::quant {
+namespace {
 
-// Divided by a power of two so that the largest is in [1, 2): sums of them times squared elements then fit
-// f32 whatever the caller's unit. A small floor keeps every fit determined where single importances are zero;
-// a block whose importance is all zero counts as one without.
+// Divides by a power of two, given as the exponent field of a number that size, in two steps: the power
+// itself may be beyond f32.
+[[gnu::always_inline]] inline Lanes divide_by_power(Lanes v, BitLanes exponent) noexcept {
+    const IntLanes power = 127 - reinterpret_cast<IntLanes>(exponent < 1u ? BitLanes{} + 1u : exponent);
+    const IntLanes first = power >> 1, second = power - first;
+    return v * from_bits(reinterpret_cast<BitLanes>(first + 127) << 23) *
+           from_bits(reinterpret_cast<BitLanes>(second + 127) << 23);
+}
+
+// Weights of n elements in each of eight lanes, in place. Each lane is divided by a power of two so that its
+// largest is in [1, 2): sums of them times squared elements then fit f32 whatever the caller's unit. A small
+// floor keeps every fit determined where single importances are zero; a lane whose importance is all zero
+// counts as one without.
 template <size_t n>
-class BlockWeights {
-  public:
-    explicit BlockWeights(const float *importance) noexcept {
-        const float largest = importance ? *std::max_element(importance, importance + n) : 0.0f;
-        if (!(largest > 0)) {
-            std::fill(w_, w_ + n, 1.0f);
-            return;
-        }
-        const int exponent = std::max(1, static_cast<int>(std::bit_cast<uint32_t>(largest) >> 23));
-        const auto power = std::bit_cast<double>(static_cast<uint64_t>(1023 + 127 - exponent) << 52);
-        for (size_t i = 0; i < n; ++i)
-            w_[i] = std::max(static_cast<float>(importance[i] * power), kFloor);
-    }
-
-    const float *data() const noexcept { return w_; }
-
-  private:
-    static constexpr float kFloor = 0x1p-24f;
-    float w_[n];
-};
-
-// How hard the encoders search, by level: candidates on each side of the plain scale, and rounds of
-// refinement.
-struct Effort {
-    int candidates;
-    int rounds;
-};
-constexpr Effort effort(nybl_level level) noexcept {
-    switch (level) {
-    case NYBL_LEVEL_PLAIN:
-    case NYBL_LEVEL_FAST:
-        return {3, 1};
-    case NYBL_LEVEL_BEST:
-        return {20, 4};
-    default:
-        return {5, 2};
-    }
+void normalise_weights(Lanes *w, bool together) noexcept {
+    constexpr float kFloor = 0x1p-24f;
+    Lanes largest{};
+    for (size_t e = 0; e < n; ++e)
+        largest = larger(largest, w[e]);
+    if (together)
+        largest = splat(largest_lane(largest));
+    const BitLanes exponent = bits_of(largest) >> 23;
+    for (size_t e = 0; e < n; ++e)
+        w[e] = largest > 0.0f ? larger(divide_by_power(w[e], exponent), splat(kFloor)) : splat(1.0f);
 }
 
-// Whether a format whose bytes without importance are defined (docs/formats.md) leaves that definition.
-constexpr bool search_wanted(nybl_level level, const float *importance) noexcept {
-    return importance != nullptr || level == NYBL_LEVEL_BEST;
+// Runs of eight rows of n elements of importance (NULL: ones), one row a lane. `together`: all are one block.
+template <size_t n, size_t runs = 1>
+void load_weights(const float *importance, bool together, Lanes *w) noexcept {
+    if (!importance) {
+        for (size_t e = 0; e < n * runs; ++e)
+            w[e] = splat(1.0f);
+        return;
+    }
+    for (size_t run = 0; run < runs; ++run)
+        load_columns<n>(importance + run * n * kLanes, w + run * n);
+    normalise_weights<n * runs>(w, together);
 }
 
+} // namespace
 } // namespace nybl::quant

@@ -4,14 +4,16 @@
 #include "base/float_environment.h"
 #include "base/status.h"
 #include "quant/block_io.h"
+#include "quant/block_kernels.h"
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
 
 namespace nybl::quant {
 namespace {
 
-constexpr size_t kLargestBlock = 256, kLargestBlockBytes = 292; // Q8_K
+constexpr size_t kLargestBlock = 256;
 
 // The last one may be a padded one.
 size_t blocks_per_row(const Format &format, uint64_t k) noexcept {
@@ -64,19 +66,21 @@ const float *source_row(SourceRows src, uint64_t row, uint64_t k) noexcept {
     return reinterpret_cast<const float *>(at(bytes, row, stride));
 }
 
-nybl_status check_block(const Format &format, nybl_level level, uint64_t row, size_t block, const float *x,
-                        const float *importance) noexcept {
-    bool may_overflow = false;
-    for (size_t i = 0; i < format.block_size; ++i) {
+nybl_status check_block(const Format &format, uint64_t row, size_t block, const float *x) noexcept {
+    // No scale or minimum of any format is larger than the elements, so that one comparison of bits clears
+    // nearly all blocks.
+    constexpr uint32_t kLargest = std::bit_cast<uint32_t>(kLargestF16);
+    uint32_t large = 0;
+    for (size_t i = 0; i < format.block_size; ++i)
+        large |= static_cast<uint32_t>((std::bit_cast<uint32_t>(x[i]) & 0x7FFFFFFFu) > kLargest);
+    if (!large)
+        return NYBL_OK;
+    for (size_t i = 0; i < format.block_size; ++i)
         if (!f32_is_finite(x[i]))
             return fail(NYBL_INVALID_DATA, "row %llu, block %llu: element %llu of the row is not finite",
                         static_cast<unsigned long long>(row), static_cast<unsigned long long>(block),
                         static_cast<unsigned long long>(block * format.block_size + i));
-        // No scale or minimum of any format is larger than the elements.
-        may_overflow |= x[i] > kLargestF16 || x[i] < -kLargestF16;
-    }
-    uint8_t scratch[kLargestBlockBytes];
-    if (may_overflow && format.quantize(level, x, importance, scratch, 1) != 1)
+    if (!format.fits(x))
         return fail(
             NYBL_INVALID_DATA, "row %llu, block %llu: its scale or minimum is beyond what f16 holds (%s)",
             static_cast<unsigned long long>(row), static_cast<unsigned long long>(block), format.name);
@@ -116,44 +120,47 @@ nybl_status check_importance(uint64_t k, const float *importance, const float **
     return NYBL_OK;
 }
 
-nybl_status check_source(const Format &format, nybl_level level, RowRange rows, uint64_t k, SourceRows src,
-                         const float *importance) noexcept {
+nybl_status check_source(const Format &format, RowRange rows, uint64_t k, SourceRows src) noexcept {
     const FloatEnvironment environment;
     for (uint64_t row = rows.begin; row < rows.end; ++row)
         for (size_t b = 0; b < blocks_per_row(format, k); ++b) {
-            const SourceBlock block(format, k, b, source_row(src, row, k), importance);
-            const nybl_status status = check_block(format, level, row, b, block.x, block.weights);
+            const SourceBlock block(format, k, b, source_row(src, row, k), nullptr);
+            const nybl_status status = check_block(format, row, b, block.x);
             if (status != NYBL_OK)
                 return status;
         }
     return NYBL_OK;
 }
 
-void quantize_rows(const Format &format, nybl_level level, RowRange rows, uint64_t k, SourceRows src,
-                   const float *importance, EncodedRows dst) noexcept {
+void quantize_rows(const Format &format, nybl_isa isa, nybl_level level, RowRange rows, uint64_t k,
+                   SourceRows src, const float *importance, EncodedRows dst) noexcept {
     const FloatEnvironment environment;
+    const BlockKernels &kernels = block_kernels(isa);
     const size_t whole = static_cast<size_t>(k / format.block_size), blocks = blocks_per_row(format, k);
     const size_t stride = stride_or(dst.stride, blocks * format.block_bytes);
     for (uint64_t row = rows.begin; row < rows.end; ++row) {
         const float *x = source_row(src, row, k);
         uint8_t *out = at(dst.data, row, stride);
-        format.quantize(level, x, importance, out, whole);
+        format.quantize(kernels, level, x, importance, out, whole);
         if (whole < blocks) {
             const SourceBlock last(format, k, whole, x, importance);
-            format.quantize(level, last.x, last.weights, out + whole * format.block_bytes, 1);
+            format.quantize(kernels, level, last.x, last.weights, out + whole * format.block_bytes, 1);
         }
     }
 }
 
-void dequantize_rows(const Format &format, RowRange rows, uint64_t k, BlockRows src, float *dst,
+void dequantize_rows(const Format &format, nybl_isa isa, RowRange rows, uint64_t k, BlockRows src, float *dst,
                      size_t dst_stride) noexcept {
     const FloatEnvironment environment;
     const size_t blocks = blocks_per_row(format, k),
                  stride = stride_or(src.stride, blocks * format.block_bytes);
+    const BlockKernels &kernels = block_kernels(isa);
+    const DequantizeFn quick = kernels.find_dequantize ? kernels.find_dequantize(format.id) : nullptr,
+                       dequantize = quick ? quick : format.dequantize;
     const size_t out_stride = stride_or(dst_stride, static_cast<size_t>(k) * sizeof(float));
     for (uint64_t row = rows.begin; row < rows.end; ++row) {
         auto *out = reinterpret_cast<float *>(at(reinterpret_cast<uint8_t *>(dst), row, out_stride));
-        format.dequantize(at(src.data, row, stride), out, blocks);
+        dequantize(at(src.data, row, stride), out, blocks);
     }
 }
 

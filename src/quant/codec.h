@@ -38,15 +38,14 @@ nybl_status check_importance(uint64_t k, const float *importance, const float **
 
 // Everything that quantize_rows could fail on: NaN or Inf in the source, a scale or minimum beyond the
 // format. Run it over all rows first, so that a refused source leaves the destination untouched.
-nybl_status check_source(const Format &format, nybl_level level, RowRange rows, uint64_t k, SourceRows src,
-                         const float *importance) noexcept;
+nybl_status check_source(const Format &format, RowRange rows, uint64_t k, SourceRows src) noexcept;
 
 // Encodes checked rows. Where K ends inside a block (padded_row_bytes) its rest is encoded as zeros, of which
-// the fit of the others sees nothing.
-void quantize_rows(const Format &format, nybl_level level, RowRange rows, uint64_t k, SourceRows src,
-                   const float *importance, EncodedRows dst) noexcept;
+// the fit of the others sees nothing. `isa` is what the machine has: the bytes do not depend on it.
+void quantize_rows(const Format &format, nybl_isa isa, nybl_level level, RowRange rows, uint64_t k,
+                   SourceRows src, const float *importance, EncodedRows dst) noexcept;
 
-void dequantize_rows(const Format &format, RowRange rows, uint64_t k, BlockRows src, float *dst,
+void dequantize_rows(const Format &format, nybl_isa isa, RowRange rows, uint64_t k, BlockRows src, float *dst,
                      size_t dst_stride) noexcept;
 
 // INVALID_DATA with row, block and field of the first block that is not valid.

@@ -18,6 +18,8 @@ struct WeightGroup {
     float min; // 0 for formats without a minimum; -dmin*mn (rounded to f32) for the K formats
 };
 
+struct BlockKernels;
+
 struct Format {
     nybl_format id;
     const char *name;
@@ -33,10 +35,11 @@ struct Format {
     // Index of the first invalid block (non-finite scale or minimum), or `blocks` if all are valid;
     // *field names the offending field ("scale d", ...).
     size_t (*find_invalid)(const uint8_t *src, size_t blocks, const char **field);
-    // Encodes finite input; importance may be NULL. Returns the index of the first block whose scale or
-    // minimum does not fit the format, or `blocks` when all were written.
-    size_t (*quantize)(nybl_level level, const float *src, const float *importance, uint8_t *dst,
-                       size_t blocks);
+    // Whether scale and minimum of a block of finite elements fit the format.
+    bool (*fits)(const float *src);
+    // Encodes finite input that fits; importance may be NULL. The bytes do not depend on the kernels.
+    void (*quantize)(const BlockKernels &kernels, nybl_level level, const float *src, const float *importance,
+                     uint8_t *dst, size_t blocks);
     // The block_size/32 groups of one block; NULL for activation formats.
     void (*decode_groups)(const uint8_t *block, WeightGroup *groups);
 };

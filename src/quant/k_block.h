@@ -5,6 +5,7 @@
 
 #include "quant/block_format.h"
 #include "quant/k_scales.h"
+#include "quant/plain.h"
 
 namespace nybl::quant {
 
@@ -44,7 +45,27 @@ struct KBlock {
         }
     }
 
-    static bool encode(nybl_level level, const float *x, const float *importance, uint8_t *dst);
+    // By the plain factors: a group as wide as 63 * kTop steps of d, as low as 63 steps of dmin.
+    static bool fits(const float *x) {
+        float largest_width = 0, largest_min = 0;
+        for (size_t i = 0; i < kSize; i += kGroup) {
+            const Range r = range(x + i, kGroup);
+            const float low = std::min(r.min, 0.0f);
+            largest_width = std::max(largest_width, r.max - low);
+            largest_min = std::max(largest_min, -low);
+        }
+        return f16_is_finite(f32_to_f16(largest_width / static_cast<float>(63 * kTop))) &&
+               f16_is_finite(f32_to_f16(largest_min / 63.0f));
+    }
+
+    static void encode(const BlockKernels &kernels, nybl_level level, const BatchIn &in, uint8_t *dst) {
+        KBatch batch;
+        (fifth_bit ? kernels.search_q5_k : kernels.search_q4_k)(in, level, &batch);
+        store(dst, batch.d);
+        store(dst + kDMin, batch.dmin);
+        pack_k_scales(batch.scales, dst + kScales);
+        pack_codes(batch.codes, dst);
+    }
 };
 
 } // namespace nybl::quant

@@ -1,9 +1,9 @@
-// The plain encoders of docs/formats.md: one pass over the block, no search. Every rounding is part of the
-// format's definition (the code is computed with the f32 scale, the scale is stored rounded), so these
-// produce fixed bytes.
+// What the formats' encoders share outside the inner loops: whether a block fits, which kernel a level wants,
+// and the int8 quants of activation blocks.
 #pragma once
 
 #include "quant/block_io.h"
+#include "quant/block_kernels.h"
 #include "quant/format.h"
 
 #include <algorithm>
@@ -41,33 +41,36 @@ inline Range range(const float *x, size_t n) noexcept {
     return r;
 }
 
-// w = d * (q - bias) with 2*bias codes: the extreme element gets code 0. False where d does not fit.
-inline bool encode_symmetric_plain(const float *x, int bias, uint8_t *codes, uint8_t *d_out) noexcept {
-    const float d = extreme(x, kGroup) / static_cast<float>(-bias);
-    const float inverse = reciprocal_or_zero(d);
-    if (!store_f16(d_out, d))
-        return false;
-    for (size_t i = 0; i < kGroup; ++i) {
-        const float shifted = x[i] * inverse + (static_cast<float>(bias) + 0.5f);
-        codes[i] = static_cast<uint8_t>(std::min(2 * bias - 1, static_cast<int>(shifted)));
-    }
-    return true;
+// Whether f16 holds the scale that gives the extreme element of n the code `last`.
+inline bool scale_fits(const float *x, size_t n, int last) noexcept {
+    return f16_is_finite(f32_to_f16(extreme(x, n) / static_cast<float>(last)));
+}
+// Whether f16 holds the plain scale and minimum of a block of 32 with codes 0..top.
+inline bool affine_fits(const float *x, int top) noexcept {
+    const Range r = range(x, kGroup);
+    return f16_is_finite(f32_to_f16((r.max - r.min) / static_cast<float>(top))) &&
+           f16_is_finite(f32_to_f16(r.min));
 }
 
-// w = d * q + m with codes 0..top: minimum and maximum are the ends. False where d or m does not fit.
-inline bool encode_affine_plain(const float *x, int top, uint8_t *codes, uint8_t *d_out,
-                                uint8_t *m_out) noexcept {
-    const Range r = range(x, kGroup);
-    const float d = (r.max - r.min) / static_cast<float>(top);
-    const float inverse = reciprocal_or_zero(d);
-    if (!f16_is_finite(f32_to_f16(d)) || !store_f16(m_out, r.min))
-        return false;
-    store_f16(d_out, d);
-    for (size_t i = 0; i < kGroup; ++i) {
-        const float scaled = (x[i] - r.min) * inverse + 0.5f;
-        codes[i] = static_cast<uint8_t>(std::min(top, static_cast<int>(scaled)));
-    }
-    return true;
+// Whether a format whose bytes without importance are defined (docs/formats.md) leaves that definition.
+constexpr bool search_wanted(nybl_level level, const float *importance) noexcept {
+    return importance != nullptr || level == NYBL_LEVEL_DEFAULT || level == NYBL_LEVEL_BEST;
+}
+
+// Batches by search, or where the level wants the plain encoder (formats without one have none) by that.
+inline void encode_scales(const ScaleKernels &kernels, nybl_level level, const BatchIn &in,
+                          ScaleBatch *batch) noexcept {
+    if (!kernels.plain || search_wanted(level, in.importance))
+        kernels.search(in, level, batch);
+    else
+        kernels.plain(in, batch);
+}
+inline void encode_affine(const AffineKernels &kernels, nybl_level level, const BatchIn &in,
+                          AffineBatch *batch) noexcept {
+    if (search_wanted(level, in.importance))
+        kernels.search(in, level, batch);
+    else
+        kernels.plain(in, batch);
 }
 
 // Half away from zero, without libm: |x| must be far below 2^31.

@@ -1,6 +1,6 @@
 // Q4_0: 32 elements, d * (q - 8), 4-bit codes.
 #include "quant/block_format.h"
-#include "quant/scale_search.h"
+#include "quant/plain.h"
 
 namespace nybl::quant {
 namespace {
@@ -17,15 +17,15 @@ struct BlockQ4_0 {
             code = static_cast<int16_t>(code - 8);
     }
 
-    static bool encode(nybl_level level, const float *x, const float *importance, uint8_t *dst) {
-        uint8_t codes[kSize];
-        const bool fits = search_wanted(level, importance)
-                              ? encode_scale_searched<LinearCodebook<8>>(x, importance, level, codes, dst)
-                              : encode_symmetric_plain(x, 8, codes, dst);
-        if (!fits)
-            return false;
-        pack_nibbles<16>(codes, codes + 16, dst + kCodes);
-        return true;
+    static bool fits(const float *x) { return scale_fits(x, kSize, 8); }
+
+    static void encode(const BlockKernels &kernels, nybl_level level, const BatchIn &in, uint8_t *dst) {
+        ScaleBatch batch;
+        encode_scales(kernels.q4_0, level, in, &batch);
+        for (size_t b = 0; b < in.blocks; ++b, dst += kBytes) {
+            store(dst, batch.d[b]);
+            pack_nibbles<16>(batch.codes + kSize * b, batch.codes + kSize * b + 16, dst + kCodes);
+        }
     }
 };
 

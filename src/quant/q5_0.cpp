@@ -1,6 +1,6 @@
 // Q5_0: 32 elements, d * (q - 16), 5-bit codes.
 #include "quant/block_format.h"
-#include "quant/scale_search.h"
+#include "quant/plain.h"
 
 namespace nybl::quant {
 namespace {
@@ -18,16 +18,17 @@ struct BlockQ5_0 {
             code = static_cast<int16_t>(code - 16);
     }
 
-    static bool encode(nybl_level level, const float *x, const float *importance, uint8_t *dst) {
-        uint8_t codes[kSize];
-        const bool fits = search_wanted(level, importance)
-                              ? encode_scale_searched<LinearCodebook<16>>(x, importance, level, codes, dst)
-                              : encode_symmetric_plain(x, 16, codes, dst);
-        if (!fits)
-            return false;
-        store(dst + kHigh, pack_fifth_bits(codes));
-        pack_nibbles<16>(codes, codes + 16, dst + kCodes);
-        return true;
+    static bool fits(const float *x) { return scale_fits(x, kSize, 16); }
+
+    static void encode(const BlockKernels &kernels, nybl_level level, const BatchIn &in, uint8_t *dst) {
+        ScaleBatch batch;
+        encode_scales(kernels.q5_0, level, in, &batch);
+        for (size_t b = 0; b < in.blocks; ++b, dst += kBytes) {
+            const uint8_t *codes = batch.codes + kSize * b;
+            store(dst, batch.d[b]);
+            store(dst + kHigh, pack_fifth_bits(codes));
+            pack_nibbles<16>(codes, codes + 16, dst + kCodes);
+        }
     }
 };
 

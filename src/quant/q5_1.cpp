@@ -1,6 +1,6 @@
 // Q5_1: 32 elements, d * q + m, 5-bit codes.
-#include "quant/affine_search.h"
 #include "quant/block_format.h"
+#include "quant/plain.h"
 
 namespace nybl::quant {
 namespace {
@@ -16,16 +16,18 @@ struct BlockQ5_1 {
         unpack_fifth_bits(load<uint32_t>(src + kHigh), group->code);
     }
 
-    static bool encode(nybl_level level, const float *x, const float *importance, uint8_t *dst) {
-        uint8_t codes[kSize];
-        const bool fits = search_wanted(level, importance)
-                              ? encode_affine_searched<31>(x, importance, level, codes, dst, dst + kMin)
-                              : encode_affine_plain(x, 31, codes, dst, dst + kMin);
-        if (!fits)
-            return false;
-        store(dst + kHigh, pack_fifth_bits(codes));
-        pack_nibbles<16>(codes, codes + 16, dst + kCodes);
-        return true;
+    static bool fits(const float *x) { return affine_fits(x, 31); }
+
+    static void encode(const BlockKernels &kernels, nybl_level level, const BatchIn &in, uint8_t *dst) {
+        AffineBatch batch;
+        encode_affine(kernels.q5_1, level, in, &batch);
+        for (size_t b = 0; b < in.blocks; ++b, dst += kBytes) {
+            const uint8_t *codes = batch.codes + kSize * b;
+            store(dst, batch.d[b]);
+            store(dst + kMin, batch.m[b]);
+            store(dst + kHigh, pack_fifth_bits(codes));
+            pack_nibbles<16>(codes, codes + 16, dst + kCodes);
+        }
     }
 };
 

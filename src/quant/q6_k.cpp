@@ -1,12 +1,11 @@
 // Q6_K: super-blocks of 256, sixteen groups of 16 with 8-bit scales, d * scale * (q - 32), 6-bit codes.
 #include "quant/block_format.h"
-#include "quant/scale_search.h"
+#include "quant/plain.h"
 
 namespace nybl::quant {
 namespace {
 
-constexpr size_t kSubGroups = 16, kSubGroup = 16;
-using Codebook = LinearCodebook<32>;
+constexpr size_t kSubGroup = 16;
 
 struct BlockQ6_K {
     static constexpr uint32_t kSize = 256, kBytes = 210, kHigh = 128, kScales = 192, kScale = 208;
@@ -59,98 +58,16 @@ struct BlockQ6_K {
         }
     }
 
-    static bool encode(nybl_level level, const float *x, const float *importance, uint8_t *dst);
+    static bool fits(const float *x) { return scale_fits(x, kSize, 128 * 32); }
+
+    static void encode(const BlockKernels &kernels, nybl_level level, const BatchIn &in, uint8_t *dst) {
+        Q6Batch batch;
+        kernels.search_q6_k(in, level, &batch);
+        pack_codes(batch.codes, dst);
+        std::memcpy(dst + kScales, batch.scales, sizeof batch.scales);
+        store(dst + kScale, batch.d);
+    }
 };
-
-using SubGroupSearch = ScaleSearch<Codebook, kSubGroup>;
-
-// The factor that the quantised scales leave open: least squares over the block with scales and codes held.
-float refit_factor(const float *x, const float *w, const int8_t *scales, float d) noexcept {
-    double xc = 0, cc = 0;
-    for (size_t e = 0; e < BlockQ6_K::kSize; ++e) {
-        const float scale = static_cast<float>(scales[e / kSubGroup]);
-        const double c = scale * (Codebook::code(x[e] * reciprocal_or_zero(d * scale)) - 32);
-        xc += w[e] * c * x[e];
-        cc += w[e] * c * c;
-    }
-    return cc > 0 ? round_to_f16(static_cast<float>(xc / cc)) : d;
-}
-
-// A factor, its scales, and the error of what they decode to.
-struct Choice {
-    float d;
-    int8_t scales[kSubGroups];
-    double error;
-};
-
-// For a factor the best of the 8-bit scales nearest to the wanted ones and their neighbours.
-Choice choose_scales(const float *x, const float *w, const float *wanted, float d) noexcept {
-    Choice choice{d, {}, 0};
-    for (size_t g = 0; g < kSubGroups; ++g) {
-        const SubGroupSearch fit(x + kSubGroup * g, w + kSubGroup * g);
-        const float ratio = std::min(std::max(wanted[g] * reciprocal_or_zero(d), -128.0f), 127.0f);
-        const int middle = round_half_even(ratio);
-        choice.scales[g] = static_cast<int8_t>(middle);
-        float best = fit.error(d * static_cast<float>(middle));
-        for (const int s : {std::max(-128, middle - 1), std::min(127, middle + 1)}) {
-            const float e = fit.error(d * static_cast<float>(s));
-            if (e < best) {
-                best = e;
-                choice.scales[g] = static_cast<int8_t>(s);
-            }
-        }
-        choice.error += best;
-    }
-    return choice;
-}
-
-// Several factors near the largest wanted scale / 128 compete, then the best is refined.
-Choice choose_factor(const float *x, const float *w, const float *wanted, Effort effort) noexcept {
-    const float largest = extreme(wanted, kSubGroups);
-    Choice best{};
-    for (int less = 0; less < effort.candidates; ++less) {
-        const float wanted_d = largest / static_cast<float>(less - 128);
-        float d = round_to_f16(std::min(std::max(wanted_d, -kLargestF16), kLargestF16));
-        if (d == 0) // too small for a factor of its own: the smallest one there is
-            d = kSmallestF16;
-        const Choice other = choose_scales(x, w, wanted, d);
-        if (less == 0 || other.error < best.error)
-            best = other;
-    }
-    for (int round = 0; round < effort.rounds; ++round) {
-        const float d = refit_factor(x, w, best.scales, best.d);
-        if (d == 0 || !f32_is_finite(d))
-            break;
-        const Choice other = choose_scales(x, w, wanted, d);
-        if (!(other.error < best.error))
-            break;
-        best = other;
-    }
-    return best;
-}
-
-bool BlockQ6_K::encode(nybl_level level, const float *x, const float *importance, uint8_t *dst) {
-    std::memset(dst, 0, kBytes);
-    if (!f16_is_finite(f32_to_f16(extreme(x, kSize) / (128.0f * 32.0f))))
-        return false;
-    const BlockWeights<kSize> weights(importance);
-    const float *w = weights.data();
-    float wanted[kSubGroups];
-    for (size_t g = 0; g < kSubGroups; ++g) {
-        const SubGroupSearch fit(x + kSubGroup * g, w + kSubGroup * g);
-        wanted[g] = fit.search(extreme(x + kSubGroup * g, kSubGroup) / Codebook::kFirst, effort(level),
-                               [](float scale) { return scale; });
-    }
-    const Choice best = choose_factor(x, w, wanted, effort(level));
-    uint8_t codes[kSize];
-    for (size_t e = 0; e < kSize; ++e)
-        codes[e] = Codebook::code(
-            x[e] * reciprocal_or_zero(best.d * static_cast<float>(best.scales[e / kSubGroup])));
-    pack_codes(codes, dst);
-    std::memcpy(dst + kScales, best.scales, sizeof best.scales);
-    store_f16(dst + kScale, best.d);
-    return true;
-}
 
 } // namespace
 

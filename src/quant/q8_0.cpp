@@ -17,12 +17,16 @@ struct BlockQ8_0 {
             group->code[i] = load<int8_t>(src + kCodes + i);
     }
 
-    static bool encode(nybl_level, const float *x, const float *, uint8_t *dst) {
-        int8_t q[kSize];
-        if (!store_f16(dst, quantize_int8(x, q)))
-            return false;
-        std::memcpy(dst + kCodes, q, sizeof q);
-        return true;
+    static bool fits(const float *x) { return scale_fits(x, kSize, 127); }
+
+    static void encode(const BlockKernels &kernels, nybl_level level, const BatchIn &in, uint8_t *dst) {
+        ScaleBatch batch;
+        encode_scales(kernels.q8_0, level, in, &batch);
+        for (size_t b = 0; b < in.blocks; ++b, dst += kBytes) {
+            store(dst, batch.d[b]);
+            for (size_t i = 0; i < kSize; ++i)
+                dst[kCodes + i] = batch.codes[kSize * b + i] ^ 0x80; // counted from -128
+        }
     }
 };
 

@@ -16,17 +16,17 @@ struct BlockQ8_1 {
             dst[i] = d * static_cast<float>(load<int8_t>(src + kCodes + i));
     }
 
-    static bool encode(nybl_level, const float *x, const float *, uint8_t *dst) {
+    static bool fits(const float *x) { return scale_fits(x, kSize, 127); }
+
+    static void encode(const float *x, uint8_t *dst) {
         int8_t q[kSize];
         const float d = quantize_int8(x, q);
-        if (!store_f16(dst, d))
-            return false;
+        store(dst, f32_to_f16(d));
         int sum = 0;
         for (int8_t code : q)
             sum += code;
         store(dst + kSum, f32_to_f16(d * static_cast<float>(sum)));
         std::memcpy(dst + kCodes, q, sizeof q);
-        return true;
     }
 };
 

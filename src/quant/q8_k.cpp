@@ -15,11 +15,13 @@ struct BlockQ8_K {
             dst[i] = d * static_cast<float>(load<int8_t>(src + kCodes + i));
     }
 
-    static bool encode(nybl_level, const float *x, const float *, uint8_t *dst) {
+    static bool fits(const float *) { return true; } // its scale is f32
+
+    static void encode(const float *x, uint8_t *dst) {
         const float r = -127.0f / extreme(x, kSize);
         std::memset(dst, 0, kBytes);
         if (!f32_is_finite(r)) // all zero, or too small to scale
-            return true;
+            return;
         store(dst, 1.0f / r);
         int16_t sums[kSize / 16] = {};
         for (size_t i = 0; i < kSize; ++i) {
@@ -28,7 +30,6 @@ struct BlockQ8_K {
             sums[i / 16] = static_cast<int16_t>(sums[i / 16] + q);
         }
         std::memcpy(dst + kSums, sums, sizeof sums);
-        return true;
     }
 };
 

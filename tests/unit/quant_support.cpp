@@ -26,24 +26,24 @@ namespace quant_test {
 using namespace nybl::quant;
 
 std::vector<uint8_t> encode(nybl_format id, nybl_level level, const std::vector<float> &x, size_t rows,
-                            const float *importance) {
+                            const float *importance, nybl_isa isa) {
     const Format &format = format_of(id);
     const size_t k = x.size() / rows;
     const float *effective = nullptr;
     size_t bytes = 0;
     require(row_bytes(format, k, &bytes));
     require(check_importance(k, importance, &effective));
-    require(check_source(format, level, {0, rows}, k, {x.data(), 0}, effective));
+    require(check_source(format, {0, rows}, k, {x.data(), 0}));
     std::vector<uint8_t> out(rows * bytes);
-    quantize_rows(format, level, {0, rows}, k, {x.data(), 0}, effective, {out.data(), 0});
+    quantize_rows(format, isa, level, {0, rows}, k, {x.data(), 0}, effective, {out.data(), 0});
     return out;
 }
 
-std::vector<float> decode(nybl_format id, const std::vector<uint8_t> &bytes, size_t rows) {
+std::vector<float> decode(nybl_format id, const std::vector<uint8_t> &bytes, size_t rows, nybl_isa isa) {
     const Format &format = format_of(id);
     const size_t k = bytes.size() / rows / format.block_bytes * format.block_size;
     std::vector<float> values(rows * k);
-    dequantize_rows(format, {0, rows}, k, {bytes.data(), 0}, values.data(), 0);
+    dequantize_rows(format, isa, {0, rows}, k, {bytes.data(), 0}, values.data(), 0);
     return values;
 }
 
