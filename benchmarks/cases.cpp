@@ -23,6 +23,8 @@ constexpr Op kOps[] = {
     {"vec_dot", 1, 1, Roof::kRead, false, false, false, prepare_vec_dot},
     {"pack", 1, 1, Roof::kNone, false, false, false, prepare_pack},
     {"quantize", 1, 1, Roof::kCopy, false, false, false, prepare_quantize},
+    {"quantize_importance", 1, 1, Roof::kCopy, false, false, false, prepare_quantize_importance},
+    {"quantize_fast", 1, 1, Roof::kCopy, false, false, false, prepare_quantize_fast},
     {"dequantize", 1, 1, Roof::kCopy, false, false, false, prepare_dequantize},
 };
 

@@ -24,6 +24,9 @@ namespace nybl::bench {
 struct Workload {
     std::function<nybl_status()> call;
     std::function<void()> copy; // for Roof::kCopy: moves the same byte counts
+    // ggml doing the same on some of the rows, and what share of a call that is.
+    std::function<void()> rival;
+    double rival_share = 1;
     double bytes = 0, flops = 0;
     std::string kernel;
     bool scalar = false;      // the reference code, where a faster instruction set was allowed
@@ -77,6 +80,7 @@ struct Result {
     double peer = -1;                                  // calls per second over those of the best peer path
     double peer_flops_rate = 0;
     std::string peer_path;
+    double vs_ggml = -1;
 };
 
 struct Shared {
@@ -118,6 +122,8 @@ void prepare_experts(Shared &, const Case &, Workload &);
 void prepare_vec_dot(Shared &, const Case &, Workload &);
 void prepare_pack(Shared &, const Case &, Workload &);
 void prepare_quantize(Shared &, const Case &, Workload &);
+void prepare_quantize_importance(Shared &, const Case &, Workload &);
+void prepare_quantize_fast(Shared &, const Case &, Workload &);
 void prepare_dequantize(Shared &, const Case &, Workload &);
 
 } // namespace nybl::bench

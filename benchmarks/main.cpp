@@ -12,6 +12,7 @@
 #include "gguf/gguf.h"
 #include "machine.h"
 #include "options.h"
+#include "quality.h"
 #include "report.h"
 #include "runner.h"
 
@@ -80,6 +81,9 @@ int run(int argc, char **argv) {
     if (benchmark::ReportUnrecognizedArguments(google_count, arguments.google.data()))
         return 1;
     fill_defaults(options, argc == 1);
+
+    if (!options.quality.empty())
+        return report_quality(options);
 
     std::FILE *out = arguments.machine_readable ? stderr : stdout;
     std::optional<gguf::MappedFile> model;

@@ -1,9 +1,12 @@
 // pack, quantize, dequantize: what happens to weights once, on the calling thread.
 #include "cases.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fmt/format.h>
+
+#include "ggml_quantizer.h"
 
 namespace nybl::bench {
 namespace {
@@ -11,7 +14,7 @@ namespace {
 struct Codec {
     std::shared_ptr<const Source> source;
     std::vector<uint8_t> blocks, spare;
-    std::vector<float> values;
+    std::vector<float> values, importance;
 };
 
 // Reads `read` bytes and writes `written`, in step; what one side has more goes from or to a small buffer.
@@ -41,6 +44,71 @@ nybl_codec_options scalar_options(Shared &shared) {
     return options;
 }
 
+// Importance as activations give it: positive, most of it small.
+std::vector<float> importance_values(uint64_t k) {
+    std::vector<float> values = normal_values(k, k + 1);
+    for (float &value : values)
+        value = value * value + 1e-3f;
+    return values;
+}
+
+// Squared error of some rows, which must also have the bytes that a scalar context gives.
+void verify_encoder(Shared &shared, const Case &of, const Codec &codec, nybl_level level,
+                    const float *importance, Workload &workload) {
+    nybl_codec_options scalar = scalar_options(shared);
+    scalar.level = level;
+    const size_t bytes = row_bytes(of.format, of.k);
+    std::vector<uint8_t> expected(bytes);
+    std::vector<float> back(of.k);
+    double error = 0, size = 0;
+    for (const uint64_t row : sampled(of.n, 8)) {
+        const float *values = &codec.values[row * of.k];
+        require(nybl_quantize_with(&scalar, of.format, 1, of.k, values, 0, importance, expected.data(), 0),
+                "nybl_quantize_with (scalar)");
+        require(nybl_dequantize(of.format, 1, of.k, expected.data(), 0, back.data(), 0), "nybl_dequantize");
+        if (std::memcmp(expected.data(), &codec.blocks[row * bytes], bytes) != 0)
+            workload.mismatch = fmt::format("row {}: bytes differ from those of the scalar encoder", row);
+        for (uint64_t e = 0; e < of.k; ++e) {
+            const double weight = importance ? importance[e] : 1, value = values[e], off = back[e] - value;
+            error += weight * off * off;
+            size += weight * value * value;
+        }
+    }
+    workload.nmse = error / size;
+}
+
+void prepare_encoder(Shared &shared, const Case &of, nybl_level level, bool with_importance,
+                     Workload &workload) {
+    auto codec = std::make_shared<Codec>();
+    codec->values = normal_values(of.n * of.k, of.n + of.k);
+    codec->blocks.resize(of.n * row_bytes(of.format, of.k));
+    if (with_importance)
+        codec->importance = importance_values(of.k);
+    const float *importance = with_importance ? codec->importance.data() : nullptr;
+    nybl_codec_options options{};
+    options.struct_size = sizeof options;
+    options.level = level;
+    workload.call = [codec, of, options, importance] {
+        return nybl_quantize_with(&options, of.format, of.n, of.k, codec->values.data(), 0, importance,
+                                  codec->blocks.data(), 0);
+    };
+    workload.first_call("nybl_quantize_with");
+    verify_encoder(shared, of, *codec, level, importance, workload);
+    workload.kernel = of.op->name;
+    workload.bytes = static_cast<double>(codec->values.size() * sizeof(float) + codec->blocks.size());
+    workload.copy = copy_of(codec, codec->values.data(), codec->values.size() * sizeof(float),
+                            codec->blocks.data(), codec->blocks.size());
+    if (const GgmlQuantizer *ggml = GgmlQuantizer::find(shared.options.ggml)) {
+        const uint64_t rows = std::min<uint64_t>(of.n, 8); // its searches take their time
+        auto blocks = std::make_shared<std::vector<uint8_t>>(rows * row_bytes(of.format, of.k));
+        workload.rival_share = static_cast<double>(rows) / static_cast<double>(of.n);
+        workload.rival = [codec, blocks, ggml, of, rows, importance] {
+            ggml->quantize(of.format, codec->values.data(), importance, blocks->data(), rows, of.k);
+        };
+        workload.rival();
+    }
+}
+
 } // namespace
 
 void prepare_pack(Shared &shared, const Case &of, Workload &workload) {
@@ -63,37 +131,13 @@ void prepare_pack(Shared &shared, const Case &of, Workload &workload) {
 }
 
 void prepare_quantize(Shared &shared, const Case &of, Workload &workload) {
-    auto codec = std::make_shared<Codec>();
-    const size_t bytes = row_bytes(of.format, of.k);
-    codec->values = normal_values(of.n * of.k, of.n + of.k);
-    codec->blocks.resize(of.n * bytes);
-    workload.call = [codec, of] {
-        return nybl_quantize(of.format, of.n, of.k, codec->values.data(), 0, nullptr, codec->blocks.data(),
-                             0);
-    };
-    workload.first_call("nybl_quantize");
-
-    const nybl_codec_options scalar = scalar_options(shared);
-    std::vector<uint8_t> expected(bytes);
-    std::vector<float> back(of.k);
-    double error = 0, size = 0;
-    for (const uint64_t row : sampled(of.n, 8)) {
-        const float *values = &codec->values[row * of.k];
-        require(nybl_quantize_with(&scalar, of.format, 1, of.k, values, 0, nullptr, expected.data(), 0),
-                "nybl_quantize_with (scalar)");
-        require(nybl_dequantize(of.format, 1, of.k, expected.data(), 0, back.data(), 0), "nybl_dequantize");
-        if (std::memcmp(expected.data(), &codec->blocks[row * bytes], bytes) != 0)
-            workload.mismatch = fmt::format("row {}: bytes differ from those of the scalar encoder", row);
-        for (uint64_t e = 0; e < of.k; ++e) {
-            error += (back[e] - values[e]) * static_cast<double>(back[e] - values[e]);
-            size += static_cast<double>(values[e]) * static_cast<double>(values[e]);
-        }
-    }
-    workload.nmse = error / size;
-    workload.kernel = "quantize";
-    workload.bytes = static_cast<double>(codec->values.size() * sizeof(float) + codec->blocks.size());
-    workload.copy = copy_of(codec, codec->values.data(), codec->values.size() * sizeof(float),
-                            codec->blocks.data(), codec->blocks.size());
+    prepare_encoder(shared, of, NYBL_LEVEL_DEFAULT, false, workload);
+}
+void prepare_quantize_importance(Shared &shared, const Case &of, Workload &workload) {
+    prepare_encoder(shared, of, NYBL_LEVEL_DEFAULT, true, workload);
+}
+void prepare_quantize_fast(Shared &shared, const Case &of, Workload &workload) {
+    prepare_encoder(shared, of, NYBL_LEVEL_FAST, false, workload);
 }
 
 void prepare_dequantize(Shared &shared, const Case &of, Workload &workload) {

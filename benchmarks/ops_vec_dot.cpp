@@ -57,9 +57,12 @@ void prepare_vec_dot(Shared &shared, const Case &of, Workload &workload) {
     work->y.resize(of.n);
     work->stride = row_bytes(of.format, of.k);
     work->activation.resize(row_bytes(activation_format, of.k));
-    require(nybl_quantize(activation_format, 1, of.k, normal_values(of.k, of.k).data(), 0, nullptr,
-                          work->activation.data(), 0),
-            "nybl_quantize of the activations");
+    nybl_codec_options plain{};
+    plain.struct_size = sizeof plain;
+    plain.level = NYBL_LEVEL_PLAIN;
+    require(nybl_quantize_with(&plain, activation_format, 1, of.k, normal_values(of.k, of.k).data(), 0,
+                               nullptr, work->activation.data(), 0),
+            "nybl_quantize_with of the activations");
     for (const std::span<const uint8_t> copy : shared.pool.originals(source, of.hot ? 1 : 0))
         work->matrices.push_back(copy.data());
     workload.call = [work] { return work->run(); };

@@ -21,7 +21,7 @@ A case is named op/format/MxNxK/isa/tT: M tokens, N weight rows, K their length,
 
 Ops: decode (M <= 16), prefill (M > 16), moe (M tokens over experts of N x K each), decode_original and
 prefill_original (blocks used where they lie), prefill_f32 (unquantised activations), vec_dot, pack, quantize,
-dequantize.)";
+quantize_importance, quantize_fast (NYBL_LEVEL_FAST), dequantize.)";
 
 constexpr const char *kReading =
     R"(Every case checks its output first, against the scalar kernels bit for bit, on sampled rows and columns; a
@@ -31,6 +31,7 @@ mismatch fails the case and the program. The counters:
   roof         decode, moe: share of a streaming read on the same threads and pages; prefill: share of the
                instruction set's dot limit (AVX2: dot2; VNNI: vpdpbusd; AMX: tdpbusd; prefill_f32: f32 fma);
                quantize and dequantize: share of a copy of the same byte counts
+  vs_ggml      the quantize ops: times as fast as ggml's encoder on one thread, sampled in turn (--ggml)
   dot_roof     GFLOP/s over dot1 (vpmaddubsw + vpmaddwd + vpaddd) on AVX2, over vpdpbusd elsewhere
   roof_median  roof from medians; roof and dot_roof come from the 95th percentiles, the quiet machine
   ggml         --peer: our rate over the better of ggml's paths, plain and repacked, sampled in turn with ours
@@ -96,6 +97,17 @@ bool parse_options(int argc, char **argv, Options &options, int &exit_code) {
         "--peer", peer,
         "Run decode and prefill through a peer as well: ggml (as ./dev engine built it; the AVX2 build with "
         "--isa avx2), or ggml=LIBRARY, a libggml-cpu.so");
+    app.add_option(
+        "--ggml", options.ggml,
+        "ggml's libggml-base.so, to compare quantizers with (default: NYBL_GGML in the environment)");
+    app.add_option("--quality", options.quality,
+                   "Requantize the matrices of this GGUF file into every format and print the errors, beside "
+                   "ggml's (--ggml)");
+    app.add_option("--quality-csv", options.quality_csv,
+                   "Write the figures of --quality here, for benchmarks/plot_quality.py");
+    app.add_option("--quality-rows", options.quality_rows,
+                   "Rows of a matrix that --quality takes, evenly spaced; 0: all")
+        ->capture_default_str();
     app.add_flag("--hot", options.hot, "Keep the weights in the caches instead of cycling through memory");
     app.add_flag("--quick", options.quick, "A smoke test: few small cases, shortly");
     app.add_flag("--list", options.list, "List the cases and end");

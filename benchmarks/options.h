@@ -18,6 +18,9 @@ struct Options {
     std::vector<std::string> shapes;  // files, or names of files in the shapes folder
     std::string model;                // a GGUF file
     std::string peer;                 // a libggml-cpu.so to run the same cases; empty: none
+    std::string quality, quality_csv; // a GGUF file to requantize, and where to write the figures
+    uint64_t quality_rows = 32;       // of a tensor
+    std::string ggml;                 // ggml's shared library
     bool hot = false, quick = false, list = false, limits_only = false;
     Pages pages = Pages::kHuge;
     double budget_seconds = 0; // cases that would start later are left out; 0: no limit

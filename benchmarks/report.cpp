@@ -92,7 +92,8 @@ void print_row(std::FILE *out, const Row &row, const std::set<unsigned> &threads
             if (result->peer >= 0)
                 fmt::print(out, " x{:.2f} ({})", result->peer, result->peer_path);
     }
-    fmt::print(out, " {}\n", any->error.empty() ? any->kernel : any->error);
+    fmt::print(out, " {}{}\n", any->error.empty() ? any->kernel : any->error,
+               any->vs_ggml >= 0 ? fmt::format(", {:.2f} x ggml", any->vs_ggml) : "");
 }
 
 } // namespace

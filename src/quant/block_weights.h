@@ -17,34 +17,23 @@ namespace {
            from_bits(reinterpret_cast<BitLanes>(second + 127) << 23);
 }
 
-// Weights of n elements in each of eight lanes, in place. Each lane is divided by a power of two so that its
-// largest is in [1, 2): sums of them times squared elements then fit f32 whatever the caller's unit. A small
-// floor keeps every fit determined where single importances are zero; a lane whose importance is all zero
-// counts as one without.
+// Weights of n elements in each of eight lanes, in place of the importance there (`given`: there is some).
+// Each lane, or `together` all, is divided by a power of two so that its largest is in [1, 2): sums of them
+// times squared elements then fit f32 whatever the caller's unit. A small floor keeps every fit determined
+// where single importances are zero; where all are zero, they count as not given.
 template <size_t n>
-void normalise_weights(Lanes *w, bool together) noexcept {
+void finish_weights(bool given, bool together, Lanes *w) noexcept {
     constexpr float kFloor = 0x1p-24f;
     Lanes largest{};
-    for (size_t e = 0; e < n; ++e)
+    for (size_t e = 0; given && e < n; ++e)
         largest = larger(largest, w[e]);
     if (together)
         largest = splat(largest_lane(largest));
     const BitLanes exponent = bits_of(largest) >> 23;
     for (size_t e = 0; e < n; ++e)
-        w[e] = largest > 0.0f ? larger(divide_by_power(w[e], exponent), splat(kFloor)) : splat(1.0f);
-}
-
-// Runs of eight rows of n elements of importance (NULL: ones), one row a lane. `together`: all are one block.
-template <size_t n, size_t runs = 1>
-void load_weights(const float *importance, bool together, Lanes *w) noexcept {
-    if (!importance) {
-        for (size_t e = 0; e < n * runs; ++e)
-            w[e] = splat(1.0f);
-        return;
-    }
-    for (size_t run = 0; run < runs; ++run)
-        load_columns<n>(importance + run * n * kLanes, w + run * n);
-    normalise_weights<n * runs>(w, together);
+        w[e] = !given           ? splat(1.0f)
+               : largest > 0.0f ? larger(divide_by_power(w[e], exponent), splat(kFloor))
+                                : splat(1.0f);
 }
 
 } // namespace

@@ -69,10 +69,10 @@ const float *source_row(SourceRows src, uint64_t row, uint64_t k) noexcept {
 nybl_status check_block(const Format &format, uint64_t row, size_t block, const float *x) noexcept {
     // No scale or minimum of any format is larger than the elements, so that one comparison of bits clears
     // nearly all blocks.
-    constexpr uint32_t kLargest = std::bit_cast<uint32_t>(kLargestF16);
-    uint32_t large = 0;
+    constexpr auto kLargest = std::bit_cast<int32_t>(kLargestF16);
+    int32_t large = 0;
     for (size_t i = 0; i < format.block_size; ++i)
-        large |= static_cast<uint32_t>((std::bit_cast<uint32_t>(x[i]) & 0x7FFFFFFFu) > kLargest);
+        large |= (std::bit_cast<int32_t>(x[i]) & 0x7FFFFFFF) > kLargest;
     if (!large)
         return NYBL_OK;
     for (size_t i = 0; i < format.block_size; ++i)

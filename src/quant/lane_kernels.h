@@ -12,25 +12,27 @@ namespace nybl::quant {
 namespace {
 
 // Up to eight blocks of 32 elements, one a lane; lanes without a block are zero.
-struct Columns {
-    Lanes x[kAffineGroup], w[kAffineGroup];
+void load_blocks(const float *rows, size_t blocks, Lanes *out) noexcept {
+    if (blocks == kBatch)
+        return load_columns<kAffineGroup>(rows, out);
+    float padded[kBatchElements] = {};
+    std::memcpy(padded, rows, blocks * kAffineGroup * sizeof(float));
+    load_columns<kAffineGroup>(padded, out);
+}
 
-    explicit Columns(const BatchIn &in) noexcept {
-        if (in.blocks == kBatch) {
-            load(in.x, in.importance);
-            return;
-        }
-        float x_rows[kBatchElements] = {}, importance_rows[kBatchElements] = {};
-        std::memcpy(x_rows, in.x, in.blocks * kAffineGroup * sizeof(float));
+struct Elements {
+    Lanes x[kAffineGroup];
+
+    explicit Elements(const BatchIn &in) noexcept { load_blocks(in.x, in.blocks, x); }
+};
+
+struct WeightedElements : Elements {
+    Lanes w[kAffineGroup];
+
+    explicit WeightedElements(const BatchIn &in) noexcept : Elements(in) {
         if (in.importance)
-            std::memcpy(importance_rows, in.importance, in.blocks * kAffineGroup * sizeof(float));
-        load(x_rows, in.importance ? importance_rows : nullptr);
-    }
-
-  private:
-    void load(const float *x_rows, const float *importance_rows) noexcept {
-        load_columns<kAffineGroup>(x_rows, x);
-        load_weights<kAffineGroup>(importance_rows, false, w);
+            load_blocks(in.importance, in.blocks, w);
+        finish_weights<kAffineGroup>(in.importance != nullptr, false, w);
     }
 };
 
@@ -47,7 +49,7 @@ void write_codes(const BatchIn &in, uint8_t *codes, Codes codes_of) noexcept {
 
 template <class Codebook>
 void search_scale(const BatchIn &in, nybl_level level, ScaleBatch *out) noexcept {
-    const Columns columns(in);
+    const WeightedElements columns(in);
     const ScaleSearch<Codebook, kAffineGroup> fit(columns.x, columns.w);
     Lanes d = fit.to_f16(fit.search(kScaleEfforts.at(level)), round_to_f16(fit.extreme() / Codebook::kFirst));
     if (level == NYBL_LEVEL_BEST)
@@ -59,7 +61,7 @@ void search_scale(const BatchIn &in, nybl_level level, ScaleBatch *out) noexcept
 
 template <int top>
 void search_affine(const BatchIn &in, nybl_level level, AffineBatch *out) noexcept {
-    Columns columns(in);
+    WeightedElements columns(in);
     const AffineFit plain = plain_affine<top>(range(columns.x));
     const AffineSearch<top> fit(columns.x, columns.w, kLargestF32);
     const Lanes limit = splat(kLargestF32);
@@ -79,7 +81,9 @@ template <int top>
 void search_k(const BatchIn &in, nybl_level level, KBatch *out) noexcept {
     Lanes x[kAffineGroup], w[kAffineGroup];
     load_columns<kAffineGroup>(in.x, x);
-    load_weights<kAffineGroup>(in.importance, true, w);
+    if (in.importance)
+        load_columns<kAffineGroup>(in.importance, w);
+    finish_weights<kAffineGroup>(in.importance != nullptr, true, w);
     const KSearch<top> search(x, w);
     KChoice choice = search.search(kKEfforts.at(level));
     if (level == NYBL_LEVEL_BEST) {
@@ -101,9 +105,12 @@ void search_k(const BatchIn &in, nybl_level level, KBatch *out) noexcept {
 
 void search_q6_k(const BatchIn &in, nybl_level level, Q6Batch *out) noexcept {
     Lanes x[32], w[32];
-    for (size_t h = 0; h < 2; ++h)
+    for (size_t h = 0; h < 2; ++h) {
         load_columns<16>(in.x + 128 * h, x + 16 * h);
-    load_weights<16, 2>(in.importance, true, w);
+        if (in.importance)
+            load_columns<16>(in.importance + 128 * h, w + 16 * h);
+    }
+    finish_weights<32>(in.importance != nullptr, true, w);
     const Q6Search search(x, w);
     Q6Scored scored = search.search(kQ6Efforts.at(level));
     if (level == NYBL_LEVEL_BEST) {
@@ -132,7 +139,7 @@ void search_q6_k(const BatchIn &in, nybl_level level, Q6Batch *out) noexcept {
 
 template <int bias>
 void plain_scale(const BatchIn &in, ScaleBatch *out) noexcept {
-    const Columns columns(in);
+    const Elements columns(in);
     const Lanes d = extreme(columns.x) / static_cast<float>(-bias), inverse = reciprocal_or_zero(d);
     store_halves(f16_bits(round_to_f16(d)), out->d);
     constexpr float half_up = bias + 0.5f;
@@ -143,7 +150,7 @@ void plain_scale(const BatchIn &in, ScaleBatch *out) noexcept {
 
 template <int top>
 void plain_affine_batch(const BatchIn &in, AffineBatch *out) noexcept {
-    const Columns columns(in);
+    const Elements columns(in);
     const AffineFit a = plain_affine<top>(range(columns.x));
     const Lanes inverse = reciprocal_or_zero(a.scale);
     store_halves(f16_bits(round_to_f16(a.scale)), out->d);
@@ -155,7 +162,7 @@ void plain_affine_batch(const BatchIn &in, AffineBatch *out) noexcept {
 
 // Halves away from zero, codes counted from -128.
 void plain_q8_0(const BatchIn &in, ScaleBatch *out) noexcept {
-    const Columns columns(in);
+    const Elements columns(in);
     const Lanes d = magnitude(extreme(columns.x)) / 127.0f, inverse = reciprocal_or_zero(d);
     store_halves(f16_bits(round_to_f16(d)), out->d);
     write_codes(in, out->codes, [&](size_t b, Lanes x) {

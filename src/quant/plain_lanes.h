@@ -12,12 +12,21 @@ constexpr float kLargestF32 = 0x1.fffffep127f;
 struct RangeLanes {
     Lanes min, max;
 };
-// Of equal elements (zeros of either sign) the first counts.
 inline RangeLanes range(const Lanes *x) noexcept {
-    RangeLanes r{x[0], x[0]};
-    for (size_t e = 1; e < kAffineGroup; ++e) {
-        r.min = smaller(x[e], r.min);
-        r.max = larger(x[e], r.max);
+    // Two of each, so that a comparison need not wait for the last one.
+    Lanes min[2] = {x[0], x[1]}, max[2] = {x[0], x[1]};
+    for (size_t e = 2; e < kAffineGroup; e += 2)
+        for (size_t i = 0; i < 2; ++i) {
+            min[i] = smaller(x[e + i], min[i]);
+            max[i] = larger(x[e + i], max[i]);
+        }
+    RangeLanes r{smaller(min[1], min[0]), larger(max[1], max[0])};
+    if (mask_bits((r.min == 0.0f) | (r.max == 0.0f)) != 0) { // of zeros of either sign the first counts
+        r = {x[0], x[0]};
+        for (size_t e = 1; e < kAffineGroup; ++e) {
+            r.min = smaller(x[e], r.min);
+            r.max = larger(x[e], r.max);
+        }
     }
     return r;
 }

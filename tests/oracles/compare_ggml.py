@@ -2,8 +2,10 @@
 """The library's quantizers beside ggml's (package ggml-python), through the C API of the built shared library.
 
 Rows of a real model (NYBL_MODEL, a GGUF file) and fresh random rows of several distributions; with and without importance;
-every level. The (weighted) error of the library's bytes may be at most 1.02 of that of ggml's. Both are decoded by the gguf
-package, so that neither side judges itself. NYBL_SEED repeats a run. Prints the lines that tests/run.py counts.
+every level. The (weighted) error of the default level is never above ggml's, and 2 or 3 % below on average; IQ4_NL without
+importance is 3 % below on Gaussian, heavy-tailed and model rows and within 5 % of Q4_K. Other levels: at most 1.02 of ggml's.
+Both are decoded by the gguf package, so that neither side judges itself. NYBL_SEED repeats a run. Prints the lines that
+tests/run.py counts.
 """
 import ctypes
 import os
@@ -15,7 +17,9 @@ import ggml
 import gguf
 import numpy as np
 
-LIMIT = 1.02
+LIMITS = {"default": 1.0, "best": 1.0, "fast": 1.02, "plain": 1.02}
+MEAN_LIMITS = {name: 0.97 if name in ("Q4_0", "Q5_0", "Q8_0", "IQ4_NL") else 0.98
+               for name in ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL")}
 FORMATS = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL"]
 LEVELS = {"default": 0, "plain": 1, "fast": 2, "best": 3}
 
@@ -85,9 +89,19 @@ def model_rows(path):
             yield f"model {name.removesuffix('.weight')}", rows[:: max(1, rows.shape[0] // 24)]
 
 
-def compare(library, name, rows, importance):
+def check_iq4_nl(errors, ratios, importance, name):
+    """What IQ4_NL is for: models whose K is no multiple of 256, at an error like Q4_K's."""
+    if importance is not None or not name.startswith(("normal", "laplace", "student-t", "model")):
+        return []
+    failures = [] if ratios["IQ4_NL"] <= 0.97 else [f"IQ4_NL: {ratios['IQ4_NL']:.4f} of ggml's error"]
+    if "Q4_K" in errors and not errors["IQ4_NL"] <= 1.05 * errors["Q4_K"]:
+        failures.append(f"IQ4_NL: {errors['IQ4_NL'] / errors['Q4_K']:.4f} of Q4_K's error")
+    return failures
+
+
+def compare(library, name, rows, importance, all_ratios):
     """One test case: one set of rows, every format that takes its width, every level."""
-    worst, failures = {}, []
+    ratios, errors, failures = {}, {}, []
     for format_name in FORMATS:
         kind = gguf.GGMLQuantizationType[format_name]
         if rows.shape[1] % gguf.GGML_QUANT_SIZES[kind][0]:
@@ -96,15 +110,18 @@ def compare(library, name, rows, importance):
         for level_name, level in LEVELS.items():
             encoded = quantize_nybl(library, kind, rows, importance, level)
             ours = rmse(kind, encoded, rows, importance)
-            if not ours <= LIMIT * theirs:
+            if not ours <= LIMITS[level_name] * theirs:
                 failures.append(f"{format_name} {level_name}: {ours:.6g} against {theirs:.6g}")
             if level_name == "default":
-                worst[format_name] = ours / theirs if theirs else 1.0
+                errors[format_name] = ours
+                ratios[format_name] = ours / theirs if theirs else 1.0
+                all_ratios.setdefault(format_name, []).append(ratios[format_name])
         decoded = np.empty_like(rows)
         if library.nybl_dequantize(int(kind), *rows.shape, encoded.ctypes.data, 0, decoded.ctypes.data, 0) or not np.array_equal(
                 decoded, gguf.dequantize(encoded, kind)):
             failures.append(f"{format_name}: nybl_dequantize differs from the gguf package")
-    print("    " + name + ": " + ", ".join(f"{f} {ratio:.3f}" for f, ratio in worst.items()))
+    failures += check_iq4_nl(errors, ratios, importance, name)
+    print("    " + name + ": " + ", ".join(f"{f} {ratio:.3f}" for f, ratio in ratios.items()))
     print(f"not ok against ggml, {name}: {'; '.join(failures)}" if failures else f"ok against ggml, {name}", flush=True)
     return not failures
 
@@ -119,13 +136,17 @@ def main():
         sources += model_rows(os.environ["NYBL_MODEL"])
     else:
         print("skip against ggml, model rows: no model file (NYBL_MODEL)")
-    passed = True
+    passed, all_ratios = True, {}
     for name, rows in sources:
         rows = np.ascontiguousarray(rows, dtype=np.float32)
         importance = (rng.chisquare(1, rows.shape[1]) + 1e-3).astype(np.float32)
-        passed &= compare(library, name, rows, None)
-        passed &= compare(library, name + " with importance", rows, importance)
-    return 0 if passed else 1
+        passed &= compare(library, name, rows, None, all_ratios)
+        passed &= compare(library, name + " with importance", rows, importance, all_ratios)
+    means = {name: float(np.mean(ratios)) for name, ratios in all_ratios.items()}
+    print("    mean: " + ", ".join(f"{name} {mean:.3f}" for name, mean in means.items()))
+    high = [name for name, mean in means.items() if not mean <= MEAN_LIMITS[name]]
+    print(f"not ok against ggml, mean of all rows: {', '.join(high)}" if high else "ok against ggml, mean of all rows")
+    return 0 if passed and not high else 1
 
 
 sys.exit(main())
