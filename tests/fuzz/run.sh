@@ -26,7 +26,7 @@ build_fuzzers() {
 fuzz() {
     local name=$1 found=$build/found/$1 seeds=tests/fuzz/corpus/$1
     mkdir -p "$found"
-    "$build/tests/fuzz/nybl_fuzz_$name" -max_total_time="$seconds" -max_len=4096 -timeout=60 -rss_limit_mb=4096 \
+    "$build/tests/fuzz/nybl_fuzz_$name" -max_total_time="$seconds" -max_len=4096 -timeout=300 -rss_limit_mb=4096 \
         -print_final_stats=1 -artifact_prefix="$build/$name-" "$found" "$seeds" || because "exit status $?"
 }
 
