@@ -52,7 +52,7 @@ class GatherKernel final : public RowsGenerator {
         open_frame({.saved = 5, .vectors = 16, .stack = 64});
         mov(ptr[rsp], args);
         mov(qword[rsp + 8], 0);
-        if (k_format() || layout_.code_bits != 4) // plain nibbles need none
+        if (k_format() || layout_.code_bits == 5 || layout_.code_bits == 6) // the others need none
             vmovups(low_nibbles(), ptr[rip + broadcast_u8(0x0F)]);
         Xbyak::Label pass, units, last_blocks, last_block, next;
         L(pass);
