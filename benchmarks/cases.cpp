@@ -12,20 +12,21 @@ namespace {
 
 constexpr uint64_t kAny = ~uint64_t{0};
 
-//                        name                least M, most; roof, dot_roof, threaded, in_model, prepare
+//                        name                least M, most; roof, dot_roof, threaded, on_gpu, in_model,
+//                        prepare
 constexpr Op kOps[] = {
-    {"decode", 1, 16, Roof::kRead, true, true, true, prepare_matmul},
-    {"prefill", 17, kAny, Roof::kDot, true, true, true, prepare_matmul},
-    {"moe", 1, kAny, Roof::kRead, true, true, false, prepare_experts},
-    {"decode_original", 1, 16, Roof::kRead, true, true, false, prepare_matmul_original},
-    {"prefill_original", 17, kAny, Roof::kDot, true, true, false, prepare_matmul_original},
-    {"prefill_f32", 17, kAny, Roof::kFma, false, true, false, prepare_matmul_f32},
-    {"vec_dot", 1, 1, Roof::kRead, false, false, false, prepare_vec_dot},
-    {"pack", 1, 1, Roof::kNone, false, false, false, prepare_pack},
-    {"quantize", 1, 1, Roof::kCopy, false, false, false, prepare_quantize},
-    {"quantize_importance", 1, 1, Roof::kCopy, false, false, false, prepare_quantize_importance},
-    {"quantize_fast", 1, 1, Roof::kCopy, false, false, false, prepare_quantize_fast},
-    {"dequantize", 1, 1, Roof::kCopy, false, false, false, prepare_dequantize},
+    {"decode", 1, 16, Roof::kRead, true, true, true, true, prepare_matmul},
+    {"prefill", 17, kAny, Roof::kDot, true, true, true, true, prepare_matmul},
+    {"moe", 1, kAny, Roof::kRead, true, true, true, false, prepare_experts},
+    {"decode_original", 1, 16, Roof::kRead, true, true, false, false, prepare_matmul_original},
+    {"prefill_original", 17, kAny, Roof::kDot, true, true, false, false, prepare_matmul_original},
+    {"prefill_f32", 17, kAny, Roof::kFma, false, true, true, false, prepare_matmul_f32},
+    {"vec_dot", 1, 1, Roof::kRead, false, false, false, false, prepare_vec_dot},
+    {"pack", 1, 1, Roof::kNone, false, false, false, false, prepare_pack},
+    {"quantize", 1, 1, Roof::kCopy, false, false, false, false, prepare_quantize},
+    {"quantize_importance", 1, 1, Roof::kCopy, false, false, false, false, prepare_quantize_importance},
+    {"quantize_fast", 1, 1, Roof::kCopy, false, false, false, false, prepare_quantize_fast},
+    {"dequantize", 1, 1, Roof::kCopy, false, false, false, false, prepare_dequantize},
 };
 
 constexpr nybl_format kMainFormats[] = {NYBL_Q4_0,   NYBL_Q4_1, NYBL_Q5_0, NYBL_Q5_1, NYBL_Q8_0,
@@ -51,6 +52,11 @@ class Collector {
         for (const nybl_isa cap : options.isas.empty() ? std::vector{NYBL_ISA_BEST} : options.isas)
             isas.push_back(nybl_context_isa(shared.contexts.get(cap, 1)));
         isas_ = distinct(isas); // a cap above the machine gives the machine's own
+        if (options.gpu) {
+            isas_.resize(1); // neither instruction sets nor threads of the CPU matter there
+            threads_.resize(1);
+            device_ = shared.contexts.gpu_name(*options.gpu);
+        }
     }
 
     void add(const Op &op, Case of, const std::vector<uint64_t> &ms) {
@@ -58,8 +64,11 @@ class Collector {
         if (!options.ops.empty() &&
             std::find(options.ops.begin(), options.ops.end(), op.name) == options.ops.end())
             return;
+        if (!device_.empty() && !op.on_gpu)
+            return;
         of.op = &op;
-        of.hot = options.hot;
+        of.device = device_;
+        of.hot = options.hot || !device_.empty();
         for (const nybl_isa isa : isas_)
             for (const unsigned threads : threads_) {
                 if (!op.threaded && threads != threads_.front())
@@ -82,7 +91,7 @@ class Collector {
   private:
     // A tiny case of its kind tells whether this build has the operation for the format.
     bool present(const Case &of) {
-        const std::string kind = fmt::format("{}/{}", of.op->name, nybl_isa_string(of.isa));
+        const std::string kind = fmt::format("{}/{}", of.op->name, of.isa_name());
         const std::string format = format_info(of.format).name, key = kind + "/" + format;
         const auto known = present_.find(key);
         if (known != present_.end())
@@ -117,6 +126,7 @@ class Collector {
     Absent &absent_;
     std::vector<unsigned> threads_;
     std::vector<nybl_isa> isas_;
+    std::string device_;
     std::map<std::string, bool> present_;
     std::set<std::string> names_;
 };
@@ -218,8 +228,8 @@ const Op *find_op(const std::string &name) {
 }
 
 std::string Case::name() const {
-    return fmt::format("{}/{}/{}x{}x{}/{}/t{}", op->name, format_info(format).name, m, n, k,
-                       nybl_isa_string(isa), threads);
+    return fmt::format("{}/{}/{}x{}x{}/{}/t{}", op->name, format_info(format).name, m, n, k, isa_name(),
+                       threads);
 }
 
 void Workload::first_call(const char *what) {

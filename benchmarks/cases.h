@@ -52,6 +52,7 @@ struct Op {
     Roof roof;
     bool dot_roof;
     bool threaded;                                       // otherwise on one thread only
+    bool on_gpu;                                         // runs on GPUs too
     bool in_model;                                       // run on the tensors of a model file
     void (*prepare)(Shared &, const Case &, Workload &); // throws ApiError
 };
@@ -65,10 +66,12 @@ struct Case {
     uint64_t m = 0, n = 0, k = 0;
     uint64_t experts = 1, used = 0;
     nybl_isa isa = NYBL_ISA_BEST; // effective
+    std::string device;           // a GPU's name; empty: the CPU
     unsigned threads = 1;
     bool hot = false;
 
     std::string name() const;
+    std::string isa_name() const { return device.empty() ? nybl_isa_string(isa) : device; }
 };
 
 // What one run of a case measured.
@@ -102,7 +105,10 @@ struct Shared {
     // changed.
     std::shared_ptr<const Source> source(const Case &of);
     const std::vector<WeightsHandle> &weights(const Case &of, nybl_storage storage);
-    nybl_context *context(const Case &of) { return contexts.get(of.isa, of.threads); }
+    nybl_context *context(const Case &of) {
+        return of.device.empty() ? contexts.get(of.isa, of.threads)
+                                 : contexts.get_gpu(*options.gpu, of.threads);
+    }
 
   private:
     std::shared_ptr<const Source> last_source_;

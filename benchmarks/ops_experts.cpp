@@ -68,7 +68,8 @@ Verdict verify(const Case &of, const Source &source, const Experts &experts, Con
                                           NYBL_COMPUTE_DEFAULT,
                                           std::span(experts.x).subspan(token * of.k, of.k),
                                           {experts.y.data() + at * of.n, of.n},
-                                          1},
+                                          1,
+                                          of.device.empty()},
                                          contexts));
         }
     return verdict;
@@ -91,7 +92,7 @@ void prepare_experts(Shared &shared, const Case &of, Workload &workload) {
     info.struct_size = sizeof info;
     require(nybl_matmul_explain((*experts->weights)[0].get(), of.m, &info), "nybl_matmul_explain");
     workload.kernel = info.name;
-    workload.scalar = info.isa == NYBL_ISA_SCALAR;
+    workload.scalar = info.isa == NYBL_ISA_SCALAR && of.device.empty();
     workload.bytes = experts->mean_experts() * static_cast<double>(of.n * row_bytes(of.format, of.k));
     workload.flops = 2.0 * static_cast<double>(of.m * of.used * of.n * of.k);
 }

@@ -33,9 +33,14 @@ void prepare(Shared &shared, const Case &of, Workload &workload, nybl_storage st
     workload.call = [matmul] { return matmul->run(); };
     workload.first_call("nybl_matmul");
     workload.mismatch = matmul->y.complaint();
-    const Verdict verdict = verify_product(
-        {*source, source->tensors[0], compute, matmul->x, {matmul->y.data(), of.m * of.n}, of.m},
-        shared.contexts);
+    const Verdict verdict = verify_product({*source,
+                                            source->tensors[0],
+                                            compute,
+                                            matmul->x,
+                                            {matmul->y.data(), of.m * of.n},
+                                            of.m,
+                                            of.device.empty()},
+                                           shared.contexts);
     if (workload.mismatch.empty())
         workload.mismatch = verdict.mismatch;
     workload.nmse = verdict.nmse();
@@ -49,7 +54,7 @@ void prepare(Shared &shared, const Case &of, Workload &workload, nybl_storage st
     info.struct_size = sizeof info;
     require(nybl_matmul_explain((*matmul->weights)[0].get(), of.m, &info), "nybl_matmul_explain");
     workload.kernel = info.name;
-    workload.scalar = info.isa == NYBL_ISA_SCALAR;
+    workload.scalar = info.isa == NYBL_ISA_SCALAR && of.device.empty();
     workload.bytes = static_cast<double>(of.n * row_bytes(of.format, of.k));
     workload.flops = 2.0 * static_cast<double>(of.m * of.n * of.k);
 }

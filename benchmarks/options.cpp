@@ -25,7 +25,9 @@ quantize_importance, quantize_fast (NYBL_LEVEL_FAST), dequantize.)";
 
 constexpr const char *kReading =
     R"(Every case checks its output first, against the scalar kernels bit for bit, on sampled rows and columns; a
-mismatch fails the case and the program. The counters:
+mismatch fails the case and the program. On a GPU (--gpu) the check is an nmse below 1e-4; outputs and activations are
+copied in every call, weights stay on the device (one copy: a cache may hold it), and there are no limits to hold
+it against. The counters:
   GB/s         weight bytes per second (codecs: bytes read and written)
   GFLOP/s      2*M*N*K per second
   roof         decode, moe: share of a streaming read on the same threads and pages; prefill: share of the
@@ -81,6 +83,8 @@ bool parse_options(int argc, char **argv, Options &options, int &exit_code) {
     app.add_option("--isa", options.isas, "Instruction sets to run, each as a cap (default: the best here)")
         ->delimiter(',')
         ->transform(CLI::CheckedTransformer(kIsas, CLI::ignore_case));
+    app.add_option("--gpu", options.gpu,
+                   "Run on this OpenCL device (0: the first) instead of the CPU; the field isa is its name");
     app.add_option("--threads", options.threads, "Thread counts (default: 1 and all cores)")
         ->delimiter(',')
         ->check(CLI::Range(1u, 1024u));

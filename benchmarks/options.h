@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <nybl/nybl.h>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@ namespace nybl::bench {
 
 struct Options {
     std::vector<nybl_isa> isas;       // caps; empty: the best
+    std::optional<uint32_t> gpu;      // run on this OpenCL device, and not on the CPU
     std::vector<unsigned> threads;    // empty: 1 and all cores
     std::vector<nybl_format> formats; // empty: every weight format
     std::vector<std::string> ops;     // empty: all

@@ -23,7 +23,7 @@ std::string heading(const Case &of) {
         text += fmt::format(", {} of {} experts", of.used, of.experts);
     if (of.source && !of.source->origin.empty())
         text += fmt::format(" ({} tensors: {})", of.source->tensors.size(), of.source->origin);
-    return text + fmt::format(", {}", nybl_isa_string(of.isa));
+    return text + fmt::format(", {}", of.isa_name());
 }
 
 std::string share(double value) {

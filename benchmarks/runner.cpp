@@ -54,6 +54,8 @@ class Measurement {
   public:
     Measurement(Shared &shared, const Case &of, Workload &workload)
         : shared_(shared), of_(of), workload_(workload) {
+        if (!of.device.empty())
+            return; // no limit of the CPU is one of the device
         if (of.op->roof == Roof::kDot)
             roof_peak_ = roof_peak(of.isa);
         else if (of.op->roof == Roof::kFma)
@@ -82,6 +84,8 @@ class Measurement {
 
     // The limits' turn; after a long sample several, so that they do not rest on a handful.
     void sample_limits() {
+        if (!of_.device.empty())
+            return;
         if (of_.threads > 1)
             wait_until_idle();
         const int rounds = std::clamp(static_cast<int>(last_seconds_ / 10e-3), 1, 8);
@@ -146,7 +150,7 @@ class Measurement {
     }
 
   private:
-    double now() const { return of_.threads == 1 ? thread_seconds() : wall_seconds(); }
+    double now() const { return of_.threads == 1 && of_.device.empty() ? thread_seconds() : wall_seconds(); }
 
     // What does `share` of a call.
     void sample_other(const std::function<void()> &other, double share, Samples &samples) {

@@ -43,6 +43,7 @@ struct Product {
     std::span<const float> x;
     std::span<const float> y;
     uint64_t m;
+    bool same_bits; // as the scalar kernels; a GPU promises an error only
 };
 Verdict verify_product(const Product &product, Contexts &contexts);
 

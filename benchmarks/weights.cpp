@@ -48,6 +48,34 @@ nybl_context *Contexts::get(nybl_isa max_isa, unsigned threads) {
     return slot.get();
 }
 
+nybl_context *Contexts::get_gpu(uint32_t index, unsigned threads) {
+    Gpu &gpu = gpus_[index];
+    ContextHandle &slot = gpu.contexts[threads];
+    if (!slot) {
+        nybl_context_desc desc{};
+        desc.struct_size = sizeof desc;
+        desc.device = NYBL_DEVICE_GPU;
+        desc.device_index = index;
+        desc.n_threads = threads;
+        // "context: instruction set avx2, 2 threads, GPU NAME"
+        desc.log = [](void *name, int, const char *message) {
+            if (const char *found = std::strstr(message, "GPU ");
+                found && static_cast<std::string *>(name)->empty())
+                *static_cast<std::string *>(name) = found + 4;
+        };
+        desc.log_user = &gpu.name;
+        nybl_context *context = nullptr;
+        require(nybl_context_create(&desc, &context), "nybl_context_create");
+        slot.reset(context);
+    }
+    return slot.get();
+}
+
+const std::string &Contexts::gpu_name(uint32_t index) {
+    get_gpu(index, 1);
+    return gpus_[index].name;
+}
+
 void WeightPool::clear() {
     handles_.clear();
     copies_.clear();

@@ -5,6 +5,7 @@
 #include <memory>
 #include <nybl/nybl.h>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "data.h"
@@ -35,7 +36,16 @@ class Contexts {
   public:
     nybl_context *get(nybl_isa max_isa, unsigned threads);
 
+    // On a GPU, and the name of that; throws ApiError where there is none.
+    nybl_context *get_gpu(uint32_t index, unsigned threads);
+    const std::string &gpu_name(uint32_t index);
+
   private:
+    struct Gpu {
+        std::string name;
+        std::map<unsigned, ContextHandle> contexts; // by threads
+    };
+    std::map<uint32_t, Gpu> gpus_;
     std::map<std::pair<nybl_isa, unsigned>, ContextHandle> contexts_;
 };
 

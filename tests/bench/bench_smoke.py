@@ -46,6 +46,29 @@ def list_matches():
     return f"lists {wrong[0]} too" if wrong else ""
 
 
+def gpu_run():
+    done = bench("--gpu", "0", "--quick", "--format", "Q4_K", "--benchmark_min_time=0.001", "--benchmark_format=json")
+    if done.returncode != 0:
+        return f"exit status {done.returncode}: {' '.join(done.stderr.split())[-300:]}"
+    cases = json.loads(done.stdout)["benchmarks"]
+    devices = {case["name"].split("/", 3)[3].rsplit("/", 1)[0] for case in cases}
+    kernels = {case["label"].split(":")[0] for case in cases}
+    if {case["name"].split("/")[0] for case in cases} != {"decode", "prefill", "moe", "prefill_f32"}:
+        return f"other ops than those of GPUs: {[case['name'] for case in cases]}"
+    if len(devices) != 1 or devices & {"scalar", "avx2", "avx_vnni", "avx512_vnni", "amx"}:
+        return f"the field isa is no device: {devices}"
+    return "" if kernels <= {"opencl", "onednn", "compute f32"} else f"not every kernel is a GPU's: {kernels}"
+
+
+def check_gpu():
+    name = "bench: the same cases on a GPU"
+    refusal = bench("--gpu", "0", "--list", "--quick", "--op", "decode")
+    if refusal.returncode != 0 and "unsupported hardware: GPU: " in refusal.stderr:
+        print(f"skip {name}: {refusal.stderr.strip().splitlines()[-1]}")
+    else:
+        check(name, gpu_run())
+
+
 def refuses(expected, *arguments):
     done = bench(*arguments)
     if done.returncode == 0:
@@ -56,6 +79,7 @@ def refuses(expected, *arguments):
 def main():
     check("bench: every op on small shapes", quick_run())
     check("bench: --list obeys --format and --op", list_matches())
+    check_gpu()
     check("bench: an unknown flag is refused", refuses("--no-such-flag", "--no-such-flag"))
     check("bench: an unknown op is refused", refuses("'decoed'", "--op", "decoed", "--list"))
     check("bench: an unknown shape file is refused", refuses("'nowhere'", "--shapes", "nowhere", "--list"))
