@@ -54,6 +54,10 @@ struct Placement {
 };
 Placement place_of(Device &device, const DeviceWeights &weights, size_t m, nybl_format x_type) noexcept;
 
+// What the device's oneDNN would run for a shape; NYBL_UNSUPPORTED, in words, where it has none.
+nybl_status name_on_device(Device &device, nybl_format format, size_t m, size_t n, size_t k,
+                           OneDnnUse *use) noexcept;
+
 struct Product {
     const DeviceWeights *weights;
     const cpu::Product *product; // n, y, bias

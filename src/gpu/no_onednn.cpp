@@ -25,6 +25,9 @@ size_t onednn_param_bytes(const OneDnnWeights &) noexcept {
 nybl_status describe_onednn(OneDnn &, const OneDnnWeights &, size_t, nybl_format, OneDnnUse *) noexcept {
     return NYBL_UNSUPPORTED;
 }
+nybl_status name_onednn(const OneDnn &, nybl_format, size_t, size_t, size_t, OneDnnUse *) noexcept {
+    return NYBL_UNSUPPORTED;
+}
 nybl_status run_onednn(OneDnn &, const cpu::Job &, const OneDnnProduct *, size_t) noexcept {
     return NYBL_UNSUPPORTED;
 }

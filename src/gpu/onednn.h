@@ -50,6 +50,10 @@ struct OneDnnUse {
 nybl_status describe_onednn(OneDnn &dnn, const OneDnnWeights &weights, size_t m, nybl_format x_type,
                             OneDnnUse *use) noexcept;
 
+// The same for weights that are not there: the largest shapes can be asked about.
+nybl_status name_onednn(const OneDnn &dnn, nybl_format format, size_t m, size_t n, size_t k,
+                        OneDnnUse *use) noexcept;
+
 struct OneDnnProduct {
     const OneDnnWeights *weights;
     const cpu::Product *product; // n, y, bias

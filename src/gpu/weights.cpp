@@ -167,4 +167,13 @@ Placement place_of(Device &device, const DeviceWeights &weights, size_t m, nybl_
     return place;
 }
 
+nybl_status name_on_device(Device &device, nybl_format format, size_t m, size_t n, size_t k,
+                           OneDnnUse *use) noexcept {
+    const std::lock_guard guard(device.lock);
+    if (!device.onednn)
+        return fail(NYBL_UNSUPPORTED, "%s",
+                    device.onednn_note[0] ? device.onednn_note : "oneDNN: no Intel GPU");
+    return name_onednn(*device.onednn, format, m, n, k, use);
+}
+
 } // namespace nybl::gpu

@@ -287,6 +287,31 @@ TEST_CASE("C17: gpu context: a device that is not there is refused in words", "[
     CHECK(std::string(nybl_last_error()).find("no device 1000") != std::string::npos);
 }
 
+TEST_CASE("C18: gpu context: packed weights give their blocks again, and one row's result survives many rows",
+          "[gpu][opencl]") {
+    const Context ctx = open_or_skip();
+    for (const size_t f : {size_t(2), size_t(3)}) // Q5_1, Q4_K
+        for (const size_t n : {size_t(1), size_t(7), size_t(17)}) {
+            const DeviceWeightsCase w(affine_formats()[f], n, 256, 1, static_cast<uint32_t>(n));
+            const Weights weights = create(ctx, w);
+            std::vector<uint8_t> again(w.blocks.size());
+            REQUIRE(nybl_weights_unpack(weights.get(), again.data(), 0) == NYBL_OK);
+            CHECK(again == w.blocks);
+            const auto x = random_activations(64 * w.k, 3);
+            const auto multiply_rows = [&](size_t m) {
+                std::vector<float> y(m * n, NAN);
+                nybl_matmul_args args{};
+                args.struct_size = sizeof args;
+                args.m = m, args.x = x.data(), args.y = y.data();
+                REQUIRE(nybl_matmul(weights.get(), &args) == NYBL_OK);
+                return y;
+            };
+            const auto first = multiply_rows(1);
+            CHECK(nmse(multiply_rows(64), multiply_exactly(w, 64, x, nullptr)) < kF32Nmse);
+            CHECK(multiply_rows(1) == first);
+        }
+}
+
 // Run by the next case, under a cap that these weights exceed.
 TEST_CASE("gpu context with a small device", "[.child]") {
     Context ctx;

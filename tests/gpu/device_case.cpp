@@ -67,7 +67,7 @@ nybl_status multiply(gpu::Device &device, const DeviceWeightsCase &w, const Uplo
                      std::vector<float> *y, std::string *name) {
     const auto choice = dispatch::choose_gpu(
         {w.format.id, NYBL_STORAGE_PACKED, compute, m, w.n, w.k, w.n_experts, NYBL_ISA_SCALAR, 1},
-        gpu::traits_of(device));
+        gpu::traits_of(device), gpu::place_of(device, *uploaded.get(), m, NYBL_F32));
     if (!choice.served)
         return NYBL_UNSUPPORTED;
     if (name)

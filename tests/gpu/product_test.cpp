@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nybl/nybl.h>
 
+#include "dispatch/choose_gpu.h"
 #include "gpu/device_case.h"
 #include "gpu/skip.h"
 
@@ -75,8 +76,60 @@ void check_products(gpu::Variant variant) {
                 check_format(*device, format, n, k);
 }
 
+// Tokens of two slots over three experts, one of them idle and some slots empty.
+void check_experts(gpu::Variant variant) {
+    skip_under_sanitizers();
+    const OpenDevice device(&variant);
+    if (device.status() != NYBL_OK)
+        SKIP(gpu::variant_name(variant) << ": " << nybl_last_error());
+    constexpr size_t n_experts = 3, n_slots = 2;
+    for (const size_t n_tokens : {size_t(2), size_t(40)}) {
+        const DeviceWeightsCase w(affine_formats()[3], 24, 512, n_experts, 9); // Q4_K
+        const Uploaded uploaded(*device, w);
+        REQUIRE(uploaded.status() == NYBL_OK);
+        const size_t rows = n_tokens * n_slots;
+        const auto x = random_activations(n_tokens * w.k, 4);
+        std::vector<int32_t> ids(rows);
+        for (size_t i = 0; i < rows; ++i)
+            ids[i] = i % 7 == 3 ? -1 : static_cast<int32_t>(i % 2);
+        std::vector<float> y(rows * w.n, NAN);
+        const cpu::Experts experts{
+            reinterpret_cast<const uint8_t *>(ids.data()), n_slots * 4, n_tokens, n_slots, n_experts, true};
+        cpu::Product product;
+        product.w = w.matrix();
+        product.y = dense_rows(y.data(), w.n);
+        cpu::Job job;
+        job.m = n_tokens;
+        job.k = w.k;
+        job.x = dense_rows(const_cast<float *>(x.data()), w.k);
+        job.experts = &experts;
+        const auto choice = dispatch::choose_gpu({w.format.id, NYBL_STORAGE_PACKED, NYBL_COMPUTE_F32, rows,
+                                                  w.n, w.k, n_experts, NYBL_ISA_SCALAR, 1},
+                                                 gpu::traits_of(*device));
+        const gpu::Product on_device{uploaded.get(), &product, choice.kernel};
+        INFO(choice.name << " tokens " << n_tokens);
+        REQUIRE(gpu::run_products(*device, job, &on_device, 1) == NYBL_OK);
+        std::vector<double> exact;
+        for (size_t i = 0; i < y.size(); ++i) {
+            const int32_t id = ids[i / w.n];
+            double sum = 0;
+            for (size_t j = 0; id >= 0 && j < w.k; ++j)
+                sum += w.exact[(static_cast<size_t>(id) * w.n + i % w.n) * w.k + j] *
+                       static_cast<double>(x[i / w.n / n_slots * w.k + j]);
+            exact.push_back(sum);
+        }
+        CHECK(nmse(y, exact) < kF32Nmse);
+    }
+}
+
 } // namespace
 
+TEST_CASE("opencl lane kernels multiply experts", "[gpu][opencl]") {
+    check_experts(gpu::Variant::Lane);
+}
+TEST_CASE("opencl subgroup kernels multiply experts", "[gpu][opencl]") {
+    check_experts(gpu::Variant::Subgroup);
+}
 TEST_CASE("opencl vector kernels compute the product in every format", "[gpu][opencl]") {
     check_products(gpu::Variant::Vector);
 }

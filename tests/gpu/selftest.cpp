@@ -18,6 +18,7 @@ constexpr double kWorstNmse = 1e-6; // f16 activations; f32 ones stay below 1e-1
 
 struct Options {
     bool check = true;                   // false: a device that computes nothing (a driver without hardware)
+    bool list_shapes = false;            // print what oneDNN would run for models' shapes
     bool list_programs = false;          // print what is compiled instead of running
     std::optional<gpu::Variant> variant; // other kernels than the device's own
 };
@@ -40,7 +41,9 @@ double time_product(gpu::Device &device, const DeviceWeightsCase &w, const Uploa
 
 bool check_format(gpu::Device &device, const AffineBlockFormat &format, const Options &options) {
     const DeviceWeightsCase w(format, kN, kK, 1, 1);
+    const size_t before = gpu::device_memory(device).bytes;
     const Uploaded uploaded(device, w);
+    const size_t bytes = gpu::device_memory(device).bytes - before;
     if (uploaded.status() != NYBL_OK) {
         std::printf("%-8s FAILED: %s\n", format.name, last_error());
         return false;
@@ -63,10 +66,31 @@ bool check_format(gpu::Device &device, const AffineBlockFormat &format, const Op
         const bool right = error < kWorstNmse; // also false for NaN
         good = good && right;
         std::printf("%-8s %4zu  %-34s %9.2e  %7.4f  %9.3f  %s\n", format.name, m, name.c_str(), error,
-                    static_cast<double>(w.panels.size()) / static_cast<double>(kN * kK),
+                    static_cast<double>(bytes) / static_cast<double>(kN * kK),
                     time_product(device, w, uploaded, m, x), right ? "ok" : "WRONG");
     }
     return good;
+}
+
+// Layers of models between 1 and 70 billion weights, and a shape of no model.
+void print_shapes(gpu::Device &device) {
+    struct Layer {
+        size_t n, k;
+    };
+    constexpr Layer kLayers[] = {{2048, 2048},  {8192, 2048},  {4096, 4096},   {1024, 4096}, {14336, 4096},
+                                 {4096, 14336}, {8192, 28672}, {128256, 4096}, {2050, 2560}};
+    for (const auto &format : affine_formats())
+        for (const Layer layer : kLayers)
+            for (const size_t m : {1, 8, 64, 512}) {
+                gpu::OneDnnUse use{};
+                if (gpu::name_on_device(device, format.id, m, layer.n, layer.k, &use) != NYBL_OK) {
+                    std::printf("%s\n", last_error());
+                    return;
+                }
+                char plan[96];
+                gpu::write_plan(use.plan, plan, sizeof plan);
+                std::printf("%-8s %s: onednn:%s\n", format.name, plan, use.implementation);
+            }
 }
 
 bool check_device(uint32_t index, const Options &options, bool *exists) {
@@ -82,6 +106,10 @@ bool check_device(uint32_t index, const Options &options, bool *exists) {
                 traits.fp16 ? "yes" : "no");
     if (options.check)
         std::printf("%-8s %4s  %-34s %9s  %7s  %9s\n", "format", "m", "kernel", "nmse", "B/weight", "ms");
+    if (options.list_shapes) {
+        print_shapes(*device);
+        return true;
+    }
     bool good = true;
     for (const auto &format : affine_formats())
         good = check_format(*device, format, options) && good;
@@ -113,6 +141,10 @@ bool parse(int argc, char **argv, Options *options) {
             options->check = false;
             continue;
         }
+        if (std::strcmp(argv[i], "--shapes") == 0) {
+            options->list_shapes = true;
+            continue;
+        }
         if (std::strcmp(argv[i], "--programs") == 0) {
             options->list_programs = true;
             continue;
@@ -137,7 +169,8 @@ int main(int argc, char **argv) {
     using namespace nybl::test;
     Options options;
     if (!parse(argc, argv, &options)) {
-        std::fprintf(stderr, "usage: %s [--variant=vector|lane|subgroup] [--no-check] [--programs]\n",
+        std::fprintf(stderr,
+                     "usage: %s [--variant=vector|lane|subgroup] [--no-check] [--shapes] [--programs]\n",
                      argv[0]);
         return 2;
     }

@@ -84,7 +84,7 @@ class OneDnn {
 
     // Made at first use and kept; the one not used for longest makes room.
     Primitives &find(const OneDnnPlan &plan);
-    // oneDNN's name for what it would run, without making it.
+    // oneDNN's name for what it would run, without making it; of several matmuls the slow one's.
     void name_implementation(const OneDnnPlan &plan, char *name, size_t size) const;
     // Whether that is worth running: a reference implementation is not.
     bool is_fast(const char *implementation) const noexcept;

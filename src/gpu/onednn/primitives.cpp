@@ -77,6 +77,28 @@ Step make_step(const dnnl::matmul::primitive_desc &desc) {
     return {dnnl::matmul(desc), desc.scratchpad_desc()};
 }
 
+// What a plan is made of, before anything is compiled.
+struct Described {
+    Described(const dnnl::engine &engine, const OneDnnPlan &plan) : product(describe_product(engine, plan)) {
+        if (plan.mode == OneDnnMode::TwoTerm && plan.params == NYBL_F32) {
+            terms[n_terms++] = describe_term(engine, plan, 1.0f);
+        } else if (plan.mode == OneDnnMode::TwoTerm) {
+            terms[n_terms++] = describe_term(engine, plan, kGroupSize);
+            terms[n_terms++] = describe_term(engine, plan, kGroupSize / kLowScale);
+        }
+    }
+
+    const char *name(const OneDnn &dnn) const {
+        for (size_t i = 0; i < n_terms; ++i)
+            if (!dnn.is_fast(terms[i].impl_info_str()))
+                return terms[i].impl_info_str();
+        return product.impl_info_str();
+    }
+
+    dnnl::matmul::primitive_desc product, terms[2];
+    size_t n_terms = 0;
+};
+
 } // namespace
 
 Shapes::Shapes(const OneDnnPlan &plan)
@@ -102,7 +124,7 @@ OneDnnPlan OneDnnWeights::plan(const OneDnn &dnn, size_t m, nybl_format x_type) 
 }
 
 void OneDnn::name_implementation(const OneDnnPlan &plan, char *name, size_t size) const {
-    std::snprintf(name, size, "%s", describe_product(engine, plan).impl_info_str());
+    std::snprintf(name, size, "%s", Described(engine, plan).name(*this));
 }
 
 bool OneDnn::is_fast(const char *implementation) const noexcept {
@@ -123,15 +145,11 @@ Primitives &OneDnn::find(const OneDnnPlan &plan) {
     Primitives made;
     made.plan = plan;
     made.hash = hash;
-    const auto product = describe_product(engine, plan);
-    std::snprintf(made.implementation, sizeof made.implementation, "%s", product.impl_info_str());
-    made.product = make_step(product);
-    if (plan.mode == OneDnnMode::TwoTerm && plan.params == NYBL_F32) {
-        made.terms[made.n_terms++] = make_step(describe_term(engine, plan, 1.0f));
-    } else if (plan.mode == OneDnnMode::TwoTerm) {
-        made.terms[made.n_terms++] = make_step(describe_term(engine, plan, kGroupSize));
-        made.terms[made.n_terms++] = make_step(describe_term(engine, plan, kGroupSize / kLowScale));
-    }
+    const Described described(engine, plan);
+    std::snprintf(made.implementation, sizeof made.implementation, "%s", described.name(*this));
+    made.product = make_step(described.product);
+    for (size_t i = 0; i < described.n_terms; ++i)
+        made.terms[made.n_terms++] = make_step(described.terms[i]);
     made.last_use = ++uses_;
     *oldest = std::move(made);
     return *oldest;

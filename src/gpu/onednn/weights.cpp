@@ -239,7 +239,6 @@ nybl_status upload_onednn(OneDnn &dnn, const cpu::Matrix &packed, cpu::Pool *poo
             dnn.memory.deallocate(storage, sizeof(OneDnnWeights));
         return status;
     }
-    dnn.counted.param_bytes += onednn_param_bytes(*made);
     *out = made;
     return NYBL_OK;
 }
@@ -259,6 +258,22 @@ bool onednn_holds(OneDnn &dnn, const OneDnnWeights &weights, const cpu::Matrix &
         return holds(dnn, weights, packed);
     } catch (...) { // then there will be two copies
         return false;
+    }
+}
+
+nybl_status name_onednn(const OneDnn &dnn, nybl_format format, size_t m, size_t n, size_t k,
+                        OneDnnUse *use) noexcept {
+    OneDnnWeights absent;
+    if (const nybl_status status =
+            plan_affine(format, n, k, dnn.settings.params, NYBL_GROUP_MAJOR, false, &absent.affine);
+        status != NYBL_OK)
+        return status;
+    try {
+        use->plan = absent.plan(dnn, m, NYBL_F16);
+        dnn.name_implementation(use->plan, use->implementation, sizeof use->implementation);
+        return NYBL_OK;
+    } catch (...) {
+        return fail_onednn("naming an implementation");
     }
 }
 

@@ -150,7 +150,7 @@ TEST_CASE("onednn: weights know their panels again, and memory is counted to the
             const size_t codes = n * k / 2, params = 2 * n * (k / 32) * param;
             CHECK(engine.counted.bytes == codes + params);
             CHECK(engine.counted.peak_bytes == codes + params); // nothing besides the final copy
-            CHECK(engine.counted.param_bytes == params);
+            CHECK(gpu::onednn_param_bytes(*weights.get()) == params);
             CHECK(gpu::onednn_holds(*engine.dnn, *weights.get(), w.matrix()));
             DeviceWeightsCase other = w;
             other.panels[other.panels.size() / 2] ^= 1; // one bit, in the middle
@@ -163,7 +163,7 @@ TEST_CASE("onednn: weights know their panels again, and memory is counted to the
     }
 }
 
-TEST_CASE("onednn: primitives are bounded, and one row's result stays the same", "[gpu][onednn]") {
+TEST_CASE("C18: onednn: primitives are bounded, and one row's result stays the same", "[gpu][onednn]") {
     for (const EngineCase &which : engine_cases()) {
         if (which.small_only)
             continue;
@@ -182,7 +182,7 @@ TEST_CASE("onednn: primitives are bounded, and one row's result stays the same",
             REQUIRE(multiply_in(engine, narrow, narrow_weights, 1, narrow_x, nullptr, &y) == NYBL_OK);
             CHECK(nmse(y, multiply_exactly(narrow, 1, narrow_x, nullptr)) < which.nmse);
         }
-        // C18: one row, many, one row.
+        // One row, many, one row.
         const auto many = random_activations(64 * w.k, 5);
         REQUIRE(multiply_in(engine, w, weights, 64, many, nullptr, &y) == NYBL_OK);
         CHECK(nmse(y, multiply_exactly(w, 64, many, nullptr)) < which.nmse);
