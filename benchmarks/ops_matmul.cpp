@@ -53,6 +53,8 @@ void prepare(Shared &shared, const Case &of, Workload &workload, nybl_storage st
     nybl_kernel_info info{};
     info.struct_size = sizeof info;
     require(nybl_matmul_explain((*matmul->weights)[0].get(), of.m, &info), "nybl_matmul_explain");
+    if (!of.device.empty() && info.device != NYBL_DEVICE_GPU)
+        throw ApiError{NYBL_UNSUPPORTED, info.reason};
     workload.kernel = info.name;
     workload.scalar = info.isa == NYBL_ISA_SCALAR && of.device.empty();
     workload.bytes = static_cast<double>(of.n * row_bytes(of.format, of.k));

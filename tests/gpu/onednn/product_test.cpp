@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <string>
 
@@ -41,6 +42,35 @@ TEST_CASE("onednn: products in every format equal exact arithmetic", "[gpu][oned
                     CHECK(nmse(y, multiply_exactly(w, m, x, added)) < which.nmse);
                 }
             }
+    }
+}
+
+// The rows of rung 4 in docs/gpu.md; asked for by name.
+TEST_CASE("onednn: print the table of errors", "[.table]") {
+    for (const EngineCase &which : engine_cases()) {
+        OpenEngine engine(which.settings);
+        REQUIRE(engine.status == NYBL_OK);
+        const size_t n = which.small_only ? 16 : 256, k = which.small_only ? 256 : 1024;
+        for (const AffineBlockFormat &format : affine_formats()) {
+            const DeviceWeightsCase w(format, n, k, 1, 1);
+            const size_t before = engine.counted.bytes;
+            const EngineWeights weights(engine, w);
+            REQUIRE(weights.status == NYBL_OK);
+            const double bytes =
+                static_cast<double>(engine.counted.bytes - before) / static_cast<double>(n * k);
+            double worst = 0;
+            gpu::OneDnnUse use{};
+            for (const size_t m :
+                 which.small_only ? std::vector<size_t>{1} : std::vector<size_t>{1, 8, 64, 512}) {
+                const auto x = random_activations(m * k, 7);
+                std::vector<float> y;
+                REQUIRE(multiply_in(engine, w, weights, m, x, nullptr, &y) == NYBL_OK);
+                worst = std::max(worst, nmse(y, multiply_exactly(w, m, x, nullptr)));
+                REQUIRE(gpu::describe_onednn(*engine.dnn, *weights.get(), m, NYBL_F32, &use) == NYBL_OK);
+            }
+            std::printf("%-16s %-8s %-24s %-12s %.4f bytes per weight, nmse %.1e\n", which.name, format.name,
+                        use.implementation, gpu::mode_name(use.plan.mode), bytes, worst);
+        }
     }
 }
 
