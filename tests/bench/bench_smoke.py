@@ -8,7 +8,8 @@ import sys
 import tempfile
 
 BENCH = sys.argv[1]
-NAME = re.compile(r"(decode|prefill|moe|decode_original|prefill_original|prefill_f32|vec_dot|pack|quantize|dequantize)"
+NAME = re.compile(r"(decode|prefill|moe|decode_original|prefill_original|prefill_f32|vec_dot|pack|quantize|"
+                  r"quantize_importance|quantize_fast|dequantize)"
                   r"/[A-Z0-9_]+/\d+x\d+x\d+/(scalar|avx2|avx_vnni|avx512_vnni|amx)/t\d+")
 
 
@@ -33,7 +34,7 @@ def quick_run():
         if case["name"].startswith("decode/") and not 0 <= case["nmse"] < 1e-3:
             return f"{case['name']} has nmse {case['nmse']}"
     seen = {case["name"].split("/")[0] for case in cases}
-    missing = {"decode", "prefill", "moe", "pack", "quantize", "dequantize"} - seen
+    missing = {"decode", "prefill", "moe", "pack", "quantize", "quantize_importance", "quantize_fast", "dequantize"} - seen
     return f"no case of {sorted(missing)}" if missing else ""
 
 

@@ -179,6 +179,8 @@ class Session {
             task(data, i);
     }
     static int progress(void *user, uint64_t, uint64_t) {
+        if (!user) // options as short as to end between callback and user: the rest is zero
+            return 0;
         auto &self = *static_cast<Session *>(user);
         if (self.progress_ == 2)
             throw std::runtime_error("a host's own fault");

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # Builds the fuzzers with clang and runs each of them for some seconds, from the inputs in corpus/ and what earlier runs
-# found (build/fuzz/found). usage: run.sh [NAME|all [SECONDS]]; tests/run.py runs it without arguments.
+# found (build/fuzz/found). usage: run.sh [NAME|all [SECONDS]]; tests/run.py runs it without arguments. NYBL_FUZZ_SEED: where
+# the search begins (0: anywhere). A test begins at 1, so that a run that fails is one that fails again.
 source "$NYBL_SOURCE_DIR/tests/script.sh"
 cd "$NYBL_SOURCE_DIR" || exit 1
 all=(gguf pack blocks kernels api)
 names=("${all[@]}")
 [[ ${1:-all} == all ]] || names=("$1")
 seconds=${2:-${NYBL_FUZZ_SECONDS:-8}}
+seed=${NYBL_FUZZ_SEED:-$(($# == 0))}
 build=build/fuzz
 
 skip_all() {
@@ -26,7 +28,7 @@ build_fuzzers() {
 fuzz() {
     local name=$1 found=$build/found/$1 seeds=tests/fuzz/corpus/$1
     mkdir -p "$found"
-    "$build/tests/fuzz/nybl_fuzz_$name" -max_total_time="$seconds" -max_len=4096 -timeout=300 -rss_limit_mb=4096 \
+    "$build/tests/fuzz/nybl_fuzz_$name" -max_total_time="$seconds" -seed="$seed" -max_len=4096 -timeout=300 -rss_limit_mb=4096 \
         -print_final_stats=1 -artifact_prefix="$build/$name-" "$found" "$seeds" || because "exit status $?"
 }
 
