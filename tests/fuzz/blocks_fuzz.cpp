@@ -16,21 +16,8 @@ namespace {
 constexpr nybl_format kFormats[] = {NYBL_Q4_0, NYBL_Q4_1, NYBL_Q5_0, NYBL_Q5_1, NYBL_Q8_0,  NYBL_Q8_1,
                                     NYBL_Q4_K, NYBL_Q5_K, NYBL_Q6_K, NYBL_Q8_K, NYBL_IQ4_NL};
 
-template <class Struct>
-Struct make() {
-    Struct value{};
-    value.struct_size = sizeof value;
-    return value;
-}
-
 nybl_context *context() {
-    static nybl_context *const ctx = [] {
-        auto desc = make<nybl_context_desc>();
-        desc.n_threads = 2;
-        nybl_context *made = nullptr;
-        require(nybl_context_create(&desc, &made) == NYBL_OK, "no context");
-        return made;
-    }();
+    static nybl_context *const ctx = open_context(2);
     return ctx;
 }
 

@@ -1,4 +1,5 @@
-// What the fuzzers share: numbers out of an input's bytes, and a check that ends the process with a sentence.
+// What the fuzzers share: numbers out of an input's bytes, a check that ends the process with a sentence, and
+// contexts that are kept.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +8,11 @@
 #include <cstdlib>
 #include <cstring>
 
-#include <nybl/nybl.h>
+#include <nybl/nybl.hpp>
 
 namespace nybl::fuzz {
+
+using nybl::make;
 
 // Reads from the front; what an input lacks is zero.
 class Input {
@@ -65,6 +68,15 @@ inline void require(bool right, const char *sentence) {
         return;
     std::fprintf(stderr, "fuzz: %s (last error: %s)\n", sentence, nybl_last_error());
     std::abort();
+}
+
+inline nybl_context *open_context(uint32_t threads, nybl_isa isa = NYBL_ISA_BEST) {
+    auto desc = make<nybl_context_desc>();
+    desc.max_isa = isa;
+    desc.n_threads = threads;
+    nybl_context *made = nullptr;
+    require(nybl_context_create(&desc, &made) == NYBL_OK, "no context");
+    return made;
 }
 
 } // namespace nybl::fuzz

@@ -18,28 +18,12 @@ constexpr nybl_format kTypes[] = {NYBL_F32, NYBL_F16, NYBL_BF16};
 constexpr uint32_t kThreads[] = {1, 2, 3, 5};
 constexpr uint8_t kUntouched = 0xA5;
 
-template <class Struct>
-Struct make() {
-    Struct value{};
-    value.struct_size = sizeof value;
-    return value;
-}
-
-nybl_context *open_context(nybl_isa isa, uint32_t threads) {
-    auto desc = make<nybl_context_desc>();
-    desc.max_isa = isa;
-    desc.n_threads = threads;
-    nybl_context *made = nullptr;
-    require(nybl_context_create(&desc, &made) == NYBL_OK, "no context");
-    return made;
-}
-
 // One context per instruction set and thread count, kept for all inputs.
 nybl_context *context(nybl_isa isa, size_t threads) {
     static nybl_context *contexts[NYBL_ISA_AMX + 1][std::size(kThreads)];
     nybl_context *&ctx = contexts[isa][threads];
     if (!ctx)
-        ctx = open_context(isa, kThreads[threads]);
+        ctx = open_context(kThreads[threads], isa);
     return ctx;
 }
 

@@ -14,25 +14,13 @@
 #include "tools/gguf/gguf.h"
 
 using namespace nybl;
+using fuzz::open_context;
 using fuzz::require;
 
 namespace {
 
-template <class Struct>
-Struct make() {
-    Struct value{};
-    value.struct_size = sizeof value;
-    return value;
-}
-
 nybl_context *context() {
-    static nybl_context *const ctx = [] {
-        auto desc = make<nybl_context_desc>();
-        desc.n_threads = 1;
-        nybl_context *made = nullptr;
-        require(nybl_context_create(&desc, &made) == NYBL_OK, "no context");
-        return made;
-    }();
+    static nybl_context *const ctx = open_context(1);
     return ctx;
 }
 
