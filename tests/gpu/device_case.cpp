@@ -62,6 +62,17 @@ cpu::Rows dense_rows(void *base, size_t columns) {
     return {static_cast<uint8_t *>(base), NYBL_F32, 1, 4 * columns, 4 * columns};
 }
 
+DenseProduct::DenseProduct(const DeviceWeightsCase &w, size_t m, const std::vector<float> &x,
+                           const float *bias, std::vector<float> *y) {
+    y->assign(m * w.n, NAN);
+    product.w = w.matrix();
+    product.y = dense_rows(y->data(), w.n);
+    product.bias = bias;
+    job.m = m;
+    job.k = w.k;
+    job.x = dense_rows(const_cast<float *>(x.data()), w.k);
+}
+
 nybl_status multiply(gpu::Device &device, const DeviceWeightsCase &w, const Uploaded &uploaded, size_t m,
                      const std::vector<float> &x, const float *bias, nybl_compute compute,
                      std::vector<float> *y, std::string *name) {
@@ -72,17 +83,9 @@ nybl_status multiply(gpu::Device &device, const DeviceWeightsCase &w, const Uplo
         return NYBL_UNSUPPORTED;
     if (name)
         *name = choice.name;
-    y->assign(m * w.n, NAN);
-    cpu::Product product;
-    product.w = w.matrix();
-    product.y = dense_rows(y->data(), w.n);
-    product.bias = bias;
-    cpu::Job job;
-    job.m = m;
-    job.k = w.k;
-    job.x = dense_rows(const_cast<float *>(x.data()), w.k);
-    const gpu::Product on_device{uploaded.get(), &product, choice.kernel};
-    return gpu::run_products(device, job, &on_device, 1);
+    const DenseProduct dense(w, m, x, bias, y);
+    const gpu::Product on_device{uploaded.get(), &dense.product, choice.kernel};
+    return gpu::run_products(device, dense.job, &on_device, 1);
 }
 
 std::vector<double> multiply_exactly(const DeviceWeightsCase &w, size_t m, const std::vector<float> &x,

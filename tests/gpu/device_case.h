@@ -67,6 +67,15 @@ class Uploaded {
     nybl_status status_;
 };
 
+// m rows of x (f32) times the weights, ready to run; *y gets its size, and NaN everywhere.
+struct DenseProduct {
+    DenseProduct(const DeviceWeightsCase &w, size_t m, const std::vector<float> &x, const float *bias,
+                 std::vector<float> *y);
+
+    cpu::Product product;
+    cpu::Job job;
+};
+
 // m rows of x through the kernel that dispatch chooses, f32 in and out; bias may be NULL. *name is the
 // kernel's.
 nybl_status multiply(gpu::Device &device, const DeviceWeightsCase &w, const Uploaded &uploaded, size_t m,
