@@ -1,33 +1,22 @@
-/* The smallest use in C: quantize a matrix, multiply it with one row, ask which kernel did that. */
+/* The smallest use in C: quantize 64 rows of 256 weights, multiply them with one row, name the kernel. */
 #include <nybl/nybl.h>
 #include <stdio.h>
 
-enum { N = 64, K = 256 };
-
-static int failed(nybl_status status) {
-    if (status != NYBL_OK)
-        fprintf(stderr, "%s: %s\n", nybl_status_string(status), nybl_last_error());
-    return status != NYBL_OK;
-}
-
 int main(void) {
-    static float matrix[N * K], x[K], y[N];
-    static unsigned char q4_1[N * K / 32 * 20]; /* 20 bytes hold 32 weights */
-    for (int i = 0; i < N * K; i++)
-        matrix[i] = (float)(i % 31) / 31.0f - 0.5f;
-    for (int i = 0; i < K; i++)
-        x[i] = (float)(i % 7);
-
+    static float matrix[64 * 256], x[256], y[64];
+    static unsigned char q[64 * 256 / 32 * 20]; /* 20 bytes hold 32 weights */
     nybl_context *ctx = NULL;
     nybl_weights *w = NULL;
     nybl_kernel_info kernel = {.struct_size = sizeof kernel};
-    nybl_weights_desc desc = {.struct_size = sizeof desc, .format = NYBL_Q4_1, .n = N, .k = K, .data = q4_1};
+    nybl_weights_desc desc = {.struct_size = sizeof desc, .format = NYBL_Q4_1, .n = 64, .k = 256, .data = q};
     nybl_matmul_args args = {.struct_size = sizeof args, .m = 1, .x = x, .y = y};
-    int bad = failed(nybl_quantize(NYBL_Q4_1, N, K, matrix, 0, NULL, q4_1, 0)) ||
-              failed(nybl_context_create(NULL, &ctx)) || failed(nybl_weights_create(ctx, &desc, &w)) ||
-              failed(nybl_matmul(w, &args)) || failed(nybl_matmul_explain(w, args.m, &kernel));
-    if (!bad)
-        printf("y[0] = %g, y[%d] = %g, by %s\n", y[0], N - 1, y[N - 1], kernel.name);
+    for (int i = 0; i < 64 * 256; i++)
+        matrix[i] = x[i % 256] = (float)(i % 31) / 31.0f - 0.5f;
+    /* NYBL_OK is 0: the first failure ends the chain, and nybl_last_error says what and where. */
+    int bad = nybl_quantize(NYBL_Q4_1, 64, 256, matrix, 0, NULL, q, 0) || nybl_context_create(NULL, &ctx) ||
+              nybl_weights_create(ctx, &desc, &w) || nybl_matmul(w, &args) ||
+              nybl_matmul_explain(w, 1, &kernel);
+    bad ? fprintf(stderr, "%s\n", nybl_last_error()) : printf("y[0] = %g, by %s\n", y[0], kernel.name);
     nybl_weights_destroy(w); /* NULL is fine */
     nybl_context_destroy(ctx);
     return bad;
