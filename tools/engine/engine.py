@@ -20,7 +20,7 @@ FORMATS = ["Q4_0", "Q4_1", "Q5_1", "Q4_K", "Q5_K", "IQ4_NL"]
 # The instruction sets of both sides: llama.cpp by its build, Nybl by its environment.
 BUILDS = {"avx2": {"NYBL_MAX_ISA": "avx2"}, "native": {}}
 SPEED_FIELDS = ["model", "format", "build", "threads", "side", "what", "tokens", "round", "tokens_per_s"]
-LOGITS_FIELDS = ["format", "build", "base", "other", "rows", "base_perplexity", "perplexity", "kld", "kld_max", "same_top", "share"]
+LOGITS_FIELDS = ["format", "base", "other", "rows", "base_perplexity", "perplexity", "kld", "kld_max", "same_top", "share"]
 
 
 def environment(folder, build, plugin):
@@ -56,7 +56,7 @@ def make_models(options):
     if not source.exists():
         source.symlink_to(options.model.resolve())
     random = model_path(options, "random", "F16")
-    jobs = [(source, model_path(options, "smollm2", kind), kind) for kind in ["F32", *FORMATS]]
+    jobs = [(source, model_path(options, "smollm2", kind), kind) for kind in FORMATS]
     jobs += [(random, model_path(options, "random", kind), kind) for kind in FORMATS]
     for origin, target, kind in jobs:
         if target.exists():
@@ -87,36 +87,35 @@ def measure_speed(options):
 
 
 def measure_logits(options):
-    """Bases: stock, and the same weights in f32, which no 8-bit activations touch. The floor is what stock's builds differ by."""
+    """How far from the exact products: the base is the same weights in f32, which no 8-bit activations touch. The noise floor is what
+    stock's own two builds have. Beside it what the builds differ by among themselves."""
     work = options.folder / "logits"
     work.mkdir(exist_ok=True)
 
-    def logits(name, build, plugin, kind):
+    def logits(name, build, plugin, model):
         out = work / f"{name}.bin"
-        text = run(options, build, plugin, "logits", model_path(options, "smollm2", kind), options.text, out, options.chunks,
-                   options.threads)
+        text = run(options, build, plugin, "logits", model, options.text, out, options.chunks, options.threads)
         return out, text.split()[1] if text.startswith("share") else ""
 
-    def compare(kind, build, base_name, base, other_name, other, share=""):
-        values = {}
-        for line in run(options, "native", False, "compare", base, other).splitlines():
-            key, *rest = line.split()
-            values[key] = rest
-        row = [kind, build, base_name, other_name, values["rows"][0], *values["perplexity"], values["kld"][0], values["kld_max"][0],
-               values["same_top"][0], share]
-        append(LOGITS, LOGITS_FIELDS, [dict(zip(LOGITS_FIELDS, row))])
-        print(" ".join(row), flush=True)
-
     for kind in options.formats:
-        stock = {build: logits(f"stock-{build}", build, False, kind)[0] for build in BUILDS}
-        nybl, share = logits("nybl", "native", True, kind)
-        compare(kind, "native", "stock", stock["native"], "stock avx2", stock["avx2"])
-        compare(kind, "native", "stock", stock["native"], "nybl", nybl, share)
-        if kind == "Q4_1":
-            exact, _ = logits("f32", "native", False, "F32")
-            for build in BUILDS:
-                compare(kind, build, "f32", exact, "stock", stock[build])
-            compare(kind, "native", "f32", exact, "nybl", nybl, share)
+        model, exact_model = model_path(options, "smollm2", kind), work / "exact.gguf"
+        run(options, "native", False, "quantize", model, exact_model, "F32")
+        exact, _ = logits("exact", "native", False, exact_model)
+        exact_model.unlink()
+        stock = {build: logits(f"stock-{build}", build, False, model)[0] for build in BUILDS}
+        nybl, share = logits("nybl", "native", True, model)
+        pairs = [("f32", exact, f"stock {build}", path, "") for build, path in stock.items()]
+        pairs += [("f32", exact, "nybl", nybl, share), ("stock native", stock["native"], "stock avx2", stock["avx2"], ""),
+                  ("stock native", stock["native"], "nybl", nybl, share)]
+        for base_name, base, other_name, other, counted in pairs:
+            values = {}
+            for line in run(options, "native", False, "compare", base, other).splitlines():
+                key, *rest = line.split()
+                values[key] = rest
+            row = [kind, base_name, other_name, values["rows"][0], *values["perplexity"], values["kld"][0], values["kld_max"][0],
+                   values["same_top"][0], counted]
+            append(LOGITS, LOGITS_FIELDS, [dict(zip(LOGITS_FIELDS, row))])
+            print(" ".join(row), flush=True)
 
 
 def median(rows, **wanted):
@@ -143,9 +142,8 @@ def speed_table(rows):
 def logits_table(rows):
     lines = ["| format | from | to | perplexity | KL divergence | largest | same top token | share of multiplies |", "|---" * 8 + "|"]
     for row in rows:
-        other = row["other"] if row["base"] != "f32" or row["other"] == "nybl" else f"{row['other']} {row['build']}"
         share = f"{100 * float(row['share']):.2f} %" if row["share"] else ""
-        lines.append(f"| {row['format']} | {row['base']} | {other} | {float(row['base_perplexity']):.3f}, {float(row['perplexity']):.3f} "
+        lines.append(f"| {row['format']} | {row['base']} | {row['other']} | {float(row['base_perplexity']):.3f}, {float(row['perplexity']):.3f} "
                      f"| {float(row['kld']):.5f} | {float(row['kld_max']):.3f} | {100 * float(row['same_top']):.1f} % | {share} |")
     return lines
 
@@ -174,7 +172,7 @@ def main():
     parser.add_argument("--first-round", type=int, default=0)
     parser.add_argument("--prompts", default="256,2048")
     parser.add_argument("--generate", type=int, default=128)
-    parser.add_argument("--chunks", type=int, default=2)
+    parser.add_argument("--chunks", type=int, default=4)
     parser.add_argument("--models", nargs="+", default=["smollm2", "random"])
     parser.add_argument("--formats", nargs="+", default=FORMATS)
     parser.add_argument("--builds", nargs="+", default=list(BUILDS))
