@@ -120,19 +120,8 @@ nybl_status prepare_experts(const nybl_weights *w, const nybl_matmul_id_args *gi
     if (const nybl_status status = prepare_ids(args, w->n_experts, check, &call->experts); status != NYBL_OK)
         return status;
 
-    call->weights = w;
-    call->compute = args.compute;
-    call->output_rows = rows.value();
-    call->work = rows.value() == 0 || matrix.n == 0 ? Work::Nothing
-                 : matrix.k == 0                    ? Work::Fill
-                                                    : Work::Product;
-    call->product.w = matrix;
-    call->product.kernel = dispatch::choose_kernel(describe_shape(*w, args.n_tokens, args.compute));
+    call->set_product(*w, args.n_tokens, rows.value(), args.compute);
     call->job.m = shared_x ? args.n_tokens : rows.value();
-    call->job.k = matrix.k;
-    call->job.pad = matrix.k - w->k;
-    call->job.products = &call->product;
-    call->job.n_products = 1;
     call->job.experts = &call->experts;
     return NYBL_OK;
 }

@@ -37,6 +37,20 @@ void *align_scratch(void *scratch) noexcept {
 
 } // namespace
 
+void Call::set_product(const nybl_weights &w, size_t tokens, size_t rows, nybl_compute mode) noexcept {
+    const cpu::Matrix &matrix = w.matrix;
+    weights = &w;
+    compute = mode;
+    output_rows = rows;
+    work = rows == 0 || matrix.n == 0 ? Work::Nothing : matrix.k == 0 ? Work::Fill : Work::Product;
+    product.w = matrix;
+    product.kernel = dispatch::choose_kernel(describe_shape(w, tokens, mode));
+    job.k = matrix.k;
+    job.pad = matrix.k - w.k;
+    job.products = &product;
+    job.n_products = 1;
+}
+
 nybl_status check_compute(nybl_compute compute) noexcept {
     switch (compute) {
     case NYBL_COMPUTE_DEFAULT:

@@ -29,6 +29,10 @@ struct Call {
     cpu::Product product;
     cpu::Experts experts;
 
+    // The product of these weights for `tokens` rows of activations (what dispatch counts) and `rows` rows of
+    // outputs; the rows themselves are left to the caller.
+    void set_product(const nybl_weights &w, size_t tokens, size_t rows, nybl_compute mode) noexcept;
+
     Call() = default;
     Call(const Call &) = delete;
     Call &operator=(const Call &) = delete;

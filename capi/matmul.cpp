@@ -74,20 +74,9 @@ nybl_status prepare_matmul(const nybl_weights *w, const nybl_matmul_args *given,
             status != NYBL_OK)
             return status;
 
-    call->weights = w;
-    call->compute = args.compute;
-    call->output_rows = rows.value();
-    call->work = rows.value() == 0 || matrix.n == 0 ? Work::Nothing
-                 : matrix.k == 0                    ? Work::Fill
-                                                    : Work::Product;
-    call->product.w = matrix;
+    call->set_product(*w, rows.value(), rows.value(), args.compute);
     call->product.bias = args.bias;
-    call->product.kernel = dispatch::choose_kernel(describe_shape(*w, rows.value(), args.compute));
     call->job.m = rows.value();
-    call->job.k = matrix.k;
-    call->job.pad = matrix.k - w->k;
-    call->job.products = &call->product;
-    call->job.n_products = 1;
     call->max_threads = args.n_threads;
     return NYBL_OK;
 }
