@@ -7,9 +7,10 @@
 Results are the same bits on every CPU and with any number of threads. Failures raise nybl.Error.
 """
 from ._codec import Format, Level, dequantize, quantize, row_bytes, validate
+from ._context import Context, Isa, Memory, build_info, version
 from ._library import Error, Status
-from ._weights import Compute, Context, Isa, Kernel, Memory, Storage, Weights, build_info, version
 from ._pack import Pack, PackTensor
+from ._weights import Compute, Kernel, Storage, Weights
 
 __all__ = ["Compute", "Context", "Error", "Format", "Isa", "Kernel", "Level", "Memory", "Pack", "PackTensor",
            "Status", "Storage", "Weights", "build_info", "dequantize", "quantize", "row_bytes", "validate", "version"]

@@ -3,15 +3,13 @@ from __future__ import annotations
 
 import ctypes
 import enum
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import Any, Callable, Optional
 
 import numpy as np
 import numpy.typing as npt
 
+from ._context import Context
 from ._library import CodecOptions, FormatInfo, Progress, call
-
-if TYPE_CHECKING:
-    from ._weights import Context
 
 FloatArray = npt.NDArray[np.float32]
 Blocks = npt.NDArray[np.uint8]

@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ._codec import Format, ProgressCallback, progress_function
+from ._context import Context, default_context
 from ._library import PackOptions
 from ._library import PackTensor as _PackTensor
 from ._library import call, lib
-from ._weights import Context, Storage, Weights, default_context
+from ._weights import Storage, Weights
 
 
 @dataclass(frozen=True)
