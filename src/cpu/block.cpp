@@ -20,14 +20,14 @@ size_t block_workspace_bytes(const Product &product) noexcept {
     return bytes;
 }
 
-size_t rows_per_block(const Product &product, Strategy strategy, size_t rows) noexcept {
+size_t rows_per_block(const Product &product, Strategy strategy, size_t rows, bool few_panels) noexcept {
     if (has_f32_kernels(product.kernel))
         return f32_block_rows(product, rows);
     switch (strategy) {
     case Strategy::Stream:
         return std::min(rows, stream_block_rows(product));
     case Strategy::Tiled:
-        return tiled_block_rows(product, rows);
+        return tiled_block_rows(product, rows, few_panels);
     default:
         return rows;
     }
@@ -45,21 +45,10 @@ void run_block(const Block &block, Strategy strategy) noexcept {
         run_reference(block);
 }
 
-void store_outputs(const Product &product, size_t output_row, size_t n, size_t count,
-                   const float *acc) noexcept {
-    // A copy of known size is a few moves. The library's may read 64 bytes at once, and has to wait until the
-    // kernel's narrower stores have left the store buffer.
-    if (!product.bias && product.y.type == NYBL_F32 && count == kPanelRows) {
-        std::memcpy(product.y.row(output_row) + sizeof(float) * n, acc, sizeof(float) * kPanelRows);
-        return;
-    }
+void convert_outputs(const Product &product, size_t output_row, size_t n, size_t count,
+                     const float *acc) noexcept {
     if (!product.bias)
         return store_row(product.y.type, product.y.row(output_row), n, count, acc);
-    // Every row of every panel of a decode step passes here.
-    if (product.y.type == NYBL_F32 && !product.bias) {
-        std::memcpy(product.y.row(output_row) + 4 * n, acc, 4 * count);
-        return;
-    }
     float values[kPanelRows];
     for (size_t i = 0; i < count; ++i)
         values[i] = acc[i] + product.bias[n + i];

@@ -2,6 +2,8 @@
 // function per strategy runs it; matmul.cpp cuts a job into such blocks.
 #pragma once
 
+#include <cstring>
+
 #include "cpu/activation.h"
 #include "cpu/matmul.h"
 
@@ -51,7 +53,7 @@ constexpr size_t even_block_rows(size_t rows, size_t mr, size_t most) noexcept {
 
 // The three questions matmul.cpp asks of a strategy (block.cpp).
 size_t block_workspace_bytes(const Product &product) noexcept;
-size_t rows_per_block(const Product &product, Strategy strategy, size_t rows) noexcept;
+size_t rows_per_block(const Product &product, Strategy strategy, size_t rows, bool few_panels) noexcept;
 void run_block(const Block &block, Strategy strategy) noexcept;
 
 // run_reference.cpp
@@ -72,12 +74,22 @@ bool run_f32(const Block &block) noexcept;
 
 // run_tiled.cpp
 size_t tiled_workspace_bytes(const Product &product) noexcept;
-size_t tiled_block_rows(const Product &product, size_t rows) noexcept;
+// few_panels: for the threads; blocks of fewer rows make up for it.
+size_t tiled_block_rows(const Product &product, size_t rows, bool few_panels) noexcept;
 bool run_tiled(const Block &block) noexcept;
 
 // Adds the bias and stores `count` outputs of one row, starting at weight row n.
-void store_outputs(const Product &product, size_t output_row, size_t n, size_t count,
-                   const float *acc) noexcept;
+void convert_outputs(const Product &product, size_t output_row, size_t n, size_t count,
+                     const float *acc) noexcept;
+inline void store_outputs(const Product &product, size_t output_row, size_t n, size_t count,
+                          const float *acc) noexcept {
+    // A copy of known size is a few moves. The library's may read 64 bytes at once, and has to wait until the
+    // kernel's narrower stores have left the store buffer.
+    if (!product.bias && product.y.type == NYBL_F32 && count == kPanelRows)
+        std::memcpy(product.y.row(output_row) + sizeof(float) * n, acc, sizeof(float) * kPanelRows);
+    else
+        convert_outputs(product, output_row, n, count, acc);
+}
 
 // The same for the tile of rows that starts at segment row i, over one panel: acc is [tile rows][16].
 void store_tile(const Block &block, size_t i, size_t panel, const float *acc) noexcept;

@@ -99,9 +99,10 @@ void plan_segment(const Job &job, size_t nth, Segment *segment) noexcept {
     segment->strategy = kernel.strategy;
     if (job.experts && kernel.strategy == Strategy::Tiled && segment->rows <= kernel.stream_max_m)
         segment->strategy = Strategy::Stream;
-    segment->block_rows = rows_per_block(product, segment->strategy, segment->rows);
     // Units small enough that a slow core does not hold up the rest, and large enough to stream.
     constexpr size_t kMinChunkBytes = 32 << 10, kUnitsPerThread = 10;
+    const bool few_panels = segment->panels() * kPanelRows < nth * kUnitsPerThread * kernel.nr;
+    segment->block_rows = rows_per_block(product, segment->strategy, segment->rows, nth > 1 && few_panels);
     const Matrix &w = product.w;
     const size_t panel_size = w.k / w.format->block_size * w.format->block_bytes * kPanelRows;
     const size_t min_panels = std::max<size_t>(1, kMinChunkBytes / panel_size);

@@ -7,6 +7,7 @@
 #include "cpu/jit/amx_kernel.h"
 #include "cpu/jit/unpack_kernel.h"
 #include "cpu/panel_source.h"
+#include "cpu/streaming_store.h"
 #include "cpu/tile_run.h"
 
 namespace nybl::cpu {
@@ -27,7 +28,7 @@ constexpr size_t kChunkPanels = 16;
 
 // Rows of a block: their activations for one piece of K and their accumulators for a chunk of panels take
 // half of the second-level cache, and every panel is unpacked once for all of them.
-constexpr size_t kMinBlockRows = 48, kMaxBlockRows = 256;
+constexpr size_t kMinBlockRows = 48, kMaxBlockRows = 512, kFewPanelsRows = 256;
 size_t block_rows(nybl_isa isa) noexcept {
     const size_t row_bytes =
         kActivationBytes * segment_groups(isa) + sizeof(float) * kPanelRows * kChunkPanels;
@@ -71,8 +72,9 @@ void fetch_start(const void *of) noexcept {
 class TiledBlock {
   public:
     explicit TiledBlock(const Block &block) noexcept
-        : block_(block), product_(*block.product), side_(panels_per_tile(product_)),
-          panel_bytes_(byte_panel_bytes(product_)), segment_(segment_blocks(product_)),
+        : block_(block), product_(*block.product), past_caches_(stores_past_caches(block)),
+          side_(panels_per_tile(product_)), panel_bytes_(byte_panel_bytes(product_)),
+          segment_(segment_blocks(product_)),
           accumulators_(reinterpret_cast<float *>(block.workspace + side_ * panel_bytes_)),
           source_(block, segment_, block.workspace + byte_workspace_bytes(product_), false),
           unpack_(jit::unpack_kernel(product_.w.format->id, product_.kernel.isa)), whole_(kernels(side_)),
@@ -97,7 +99,6 @@ class TiledBlock {
                                      side_, next, std::min(segment_, blocks - next), block_.tiles());
                 multiply(panel, count, accumulators(first, panel), b, some, upcoming);
             }
-        store(first, end);
     }
 
   private:
@@ -123,40 +124,63 @@ class TiledBlock {
         }
         const size_t groups_per_block = product_.w.layout->block_k / 32, mr = product_.kernel.mr;
         const TileRun run(block_, count, c, count == side_ ? whole_ : last_);
+        const bool last = b + some == product_.w.k / product_.w.layout->block_k;
         run.for_each_tile([&](size_t i, size_t) {
             upcoming.fetch();
+            if (last && !past_caches_)
+                fetch_outputs(i, panel, count);
             if (i + mr < block_.row_end) {
                 fetch_start(block_.tile_group(i + mr, b * groups_per_block));
                 fetch_start(run.tile(i + mr));
             }
             run.multiply(i, block_.workspace, panel_bytes_, block_.tile_group(i, b * groups_per_block),
                          some * groups_per_block);
+            if (last)
+                store(run, i, panel, count);
         });
+        if (last && past_caches_)
+            finish_stores_past_caches();
     }
 
-    // Row by row: what a row's memory costs (its page, its lines) is paid once for the chunk.
-    void store(size_t first, size_t end) const noexcept {
-        constexpr size_t kFetchRows = 4; // ahead
-        for (size_t i = block_.row_begin; i < block_.row_end; i += product_.kernel.mr)
-            for (size_t t = 0; t < block_.tile_rows(i); ++t) {
-                fetch_outputs(i + t + kFetchRows, first, end);
-                for (size_t panel = first; panel < end; panel += side_) {
-                    const size_t count = std::min(side_, end - panel);
-                    const float *c =
-                        accumulators(first, panel) + kPanelRows * (count * (i - block_.row_begin) + t);
-                    for (size_t p = panel; p < panel + count; ++p, c += kPanelRows * block_.tile_rows(i))
-                        store_outputs(product_, block_.output_row(i + t), p * kPanelRows,
-                                      std::min(kPanelRows, product_.w.n - p * kPanelRows), c);
-                }
+    // Writes the outputs of a tile whose products are complete, while its accumulators are in the first-level
+    // cache.
+    void store(const TileRun &run, size_t i, size_t panel, size_t count) const noexcept {
+        const float *c = run.tile(i);
+        const size_t tokens = block_.tile_rows(i);
+        for (size_t t = 0; t < tokens; ++t) {
+            const size_t output_row = block_.output_row(i + t);
+            uint8_t *lines = product_.y.row(output_row) + kLineBytes * panel;
+            for (size_t p = 0; p < count; ++p, lines += kLineBytes) {
+                const size_t n = (panel + p) * kPanelRows, n_end = std::min(product_.w.n, n + kPanelRows);
+                const float *from = c + kPanelRows * (p * tokens + t);
+                if (past_caches_ && n_end - n == kPanelRows)
+                    store_line_past_caches(lines, from);
+                else
+                    store_outputs(product_, output_row, n, n_end - n, from);
             }
+        }
     }
-    void fetch_outputs(size_t i, size_t first, size_t end) const noexcept {
-        if (i >= block_.row_end)
-            return;
+    // The same lines on their way while the last products are computed.
+    void fetch_outputs(size_t i, size_t panel, size_t count) const noexcept {
         const size_t panel_bytes = kPanelRows * (product_.y.type == NYBL_F32 ? 4 : 2);
-        const uint8_t *row = product_.y.row(block_.output_row(i));
-        for (size_t at = first * panel_bytes; at < end * panel_bytes + 63; at += 64)
-            __builtin_prefetch(row + at, 1);
+        for (size_t t = 0; t < block_.tile_rows(i); ++t) {
+            const uint8_t *row = product_.y.row(block_.output_row(i + t));
+            for (size_t at = panel * panel_bytes; at < (panel + count) * panel_bytes; at += kLineBytes)
+                __builtin_prefetch(row + at, 1);
+        }
+    }
+
+    // Outputs that nobody will find in the second-level cache, as they are more than it holds, leave it to
+    // the activations: to make room for them costs several percent of a product. Only whole lines without
+    // another step can.
+    static bool stores_past_caches(const Block &block) noexcept {
+        const Product &product = *block.product;
+        const Rows &y = product.y;
+        const auto aligned = [](size_t at) { return at % kLineBytes == 0; };
+        return y.type == NYBL_F32 && !product.bias &&
+               sizeof(float) * product.w.n * block.segment_rows > second_level_cache_bytes() &&
+               aligned(reinterpret_cast<uintptr_t>(y.base)) && aligned(y.inner_stride) &&
+               aligned(y.outer_stride);
     }
 
     // Of a panel of the chunk that starts at `first`: [group of side_ panels][tile][panel][row][16].
@@ -164,8 +188,11 @@ class TiledBlock {
         return accumulators_ + kPanelRows * rows() * (panel - first);
     }
 
+    static constexpr size_t kLineBytes = sizeof(float) * kPanelRows;
+
     const Block &block_;
     const Product &product_;
+    const bool past_caches_;
     const size_t side_, panel_bytes_, segment_;
     float *const accumulators_;
     PanelSource source_;
@@ -175,8 +202,9 @@ class TiledBlock {
 
 } // namespace
 
-size_t tiled_block_rows(const Product &product, size_t rows) noexcept {
-    return even_block_rows(rows, product.kernel.mr, block_rows(product.kernel.isa));
+size_t tiled_block_rows(const Product &product, size_t rows, bool few_panels) noexcept {
+    const size_t most = block_rows(product.kernel.isa);
+    return even_block_rows(rows, product.kernel.mr, few_panels ? std::min(most, kFewPanelsRows) : most);
 }
 
 size_t tiled_workspace_bytes(const Product &product) noexcept {

@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <limits>
 
+#include "cpu/caches.h"
 #include "cpu/isa.h"
 #include "cpu/jit/amx_kernel.h"
 #include "kernels/product.h"
@@ -83,6 +84,18 @@ TEST_CASE("tails of N, lengths of K and thread counts do not change bits", "[ker
                 }
             }
         }
+    }
+}
+
+// n = 1040: whole lines of y everywhere; 1032: none of a row may be written past the caches.
+TEST_CASE("outputs beyond the second-level cache have the reference's bits", "[kernels]") {
+    for (const size_t n : {1040, 1032}) {
+        const size_t m = cpu::second_level_cache_bytes() / (sizeof(float) * n) + 5;
+        const RandomProduct product(NYBL_Q4_1, m, n, 64, 7);
+        const std::vector<float> expected = product.reference();
+        for (const nybl_isa isa : runnable_isas())
+            for (const size_t nth : {1, 2})
+                check(product, {.strategy = Strategy::Tiled, .isa = isa, .mr = 4, .nr = 16}, expected, nth);
     }
 }
 
