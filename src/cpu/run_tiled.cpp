@@ -24,7 +24,7 @@ constexpr size_t segment_groups(nybl_isa isa) noexcept {
 }
 // Panels that one piece of K visits before the next one: each read of that piece's activations from beyond
 // the second-level cache serves them all.
-constexpr size_t kChunkPanels = 16;
+constexpr size_t kChunkPanels = 8;
 
 // Rows of a block: their activations for one piece of K and their accumulators for a chunk of panels take
 // half of the second-level cache, and every panel is unpacked once for all of them.

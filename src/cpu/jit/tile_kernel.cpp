@@ -136,6 +136,8 @@ class TileKernel final : public WeightGenerator {
         const bool bytes = form_ == WeightForm::Bytes;
         const int size = bytes ? group_bytes() : int(layout_.block_bytes);
         prefetch_weights(size);
+        if (bytes && wide())
+            prefetch_activations();
         group(bytes ? byte_header_bytes(layout_) : int(layout_.quants_offset));
         add(rsi, size);
         add(rdx, activation_group());
@@ -167,6 +169,11 @@ class TileKernel final : public WeightGenerator {
         for (int p = 0; p < panels_; ++p)
             for (int line = 0; line < bytes; line += 64)
                 prefetcht0(ptr[weights({p, 0}, prefetch_bytes() + line)]);
+    }
+    // From the second-level cache, two groups ahead: a zmm tile uses a line every 19 cycles.
+    void prefetch_activations() {
+        for (int line = 0; line < activation_group(); line += 64)
+            prefetcht0(ptr[rdx + (2 * activation_group() + line)]);
     }
     // About 8 KiB under way over all streams (measured: a single one gains 8 % over 2 KiB, four lose 3 % at 4
     // KiB each).
