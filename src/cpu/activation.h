@@ -13,6 +13,8 @@
 //   u32 half0[T]        the same with -32, of elements 0 .. 15 and of elements 16 .. 31 alone: for groups
 //   u32 half1[T]        whose halves have scales of their own
 //
+// A generated quantizer writes d and those other fields that the job's formats read.
+//
 // Tile t of G groups starts at byte 56*G*mr*t.
 #pragma once
 
@@ -42,6 +44,8 @@ struct ActivationGroup {
 constexpr size_t kActivationBytes = sizeof(ActivationGroup);
 static_assert(kActivationBytes == 56);
 constexpr size_t kActivationFields = 6; // behind the quants
+enum class ActivationField : uint8_t { D, Ds, Init0, Init1, Half0, Half1 };
+constexpr uint8_t kAllActivationFields = (1 << kActivationFields) - 1; // a bit each
 
 // Row t of a tile, group by group.
 struct ActivationRow {

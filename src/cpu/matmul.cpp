@@ -9,6 +9,7 @@
 
 #include "cpu/block.h"
 #include "cpu/jit/quantize_kernel.h"
+#include "cpu/jit/weight_generator.h"
 
 namespace nybl::cpu {
 namespace {
@@ -162,7 +163,16 @@ struct Quantizer {
           buffer(reinterpret_cast<ActivationGroup *>(in.workspaces + ith * in.workspace_bytes)),
           kernel(unquantised() || job_isa(of) == NYBL_ISA_SCALAR
                      ? nullptr
-                     : jit::quantize_kernel(of.x.type, job_isa(of))) {}
+                     : jit::quantize_kernel(of.x.type, job_isa(of), fields(of))) {}
+
+    // What is made of a group: what some product's kernel reads. The reference asks for no more.
+    static uint8_t fields(const Job &of) noexcept {
+        uint8_t all = 0;
+        for (size_t p = 0; p < of.n_products; ++p)
+            all |= of.products[p].w.layout ? jit::activation_fields(*of.products[p].w.layout)
+                                           : kAllActivationFields;
+        return all;
+    }
 
     bool unquantised() const noexcept { return job.products[0].kernel.strategy == Strategy::F32; }
 
@@ -308,16 +318,16 @@ void quantize(const Job &job, void *base, size_t ith, size_t nth) noexcept {
     if (prepared_bytes(job, 1, job.k) == 0)
         return;
     // An even share of all strips of rows, tile by tile and strip by strip, so that the lines which the rows
-    // of a tile have in common stay in the first-level cache.
-    constexpr size_t kStripGroups = 64;
+    // of a tile have in common stay close, and long enough to read x as a stream.
+    constexpr size_t kStripBytes = 56 << 10, kMaxStripGroups = 128;
     const Quantizer quantizer(job, scratch, ith);
     const size_t mr = job.products[0].kernel.mr, groups = job.k / 32;
-    const size_t strips = (groups + kStripGroups - 1) / kStripGroups, total = job.m * strips;
+    const size_t strip = std::min(kMaxStripGroups, kStripBytes / (kActivationBytes * mr));
+    const size_t strips = (groups + strip - 1) / strip, total = job.m * strips;
     for (size_t at = total * ith / nth; at < total * (ith + 1) / nth; ++at) {
         const size_t tile = at / (mr * strips), tile_rows = std::min(mr, job.m - tile * mr);
-        const size_t in_tile = at % (mr * strips), g = in_tile / tile_rows * kStripGroups;
-        quantize_part_of_row(quantizer, tile * mr + in_tile % tile_rows, g,
-                             std::min(groups, g + kStripGroups));
+        const size_t in_tile = at % (mr * strips), g = in_tile / tile_rows * strip;
+        quantize_part_of_row(quantizer, tile * mr + in_tile % tile_rows, g, std::min(groups, g + strip));
     }
 }
 

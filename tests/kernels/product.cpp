@@ -92,6 +92,8 @@ std::vector<float> RandomProduct::run(const cpu::KernelChoice &kernel, nybl_stor
     job.products = &product;
     job.n_products = 1;
     const Fenced scratch(cpu::scratch_bytes(job, nth), fence_);
+    // What a kernel reads without anyone having written it is neither zero nor right.
+    std::fill_n(scratch.data(), scratch.size(), uint8_t(0xA5));
     cpu::begin(job, scratch.data(), nth);
     for (size_t i = 0; i < nth; ++i)
         cpu::quantize(job, scratch.data(), i, nth);

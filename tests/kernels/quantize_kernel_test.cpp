@@ -15,6 +15,7 @@
 #include "cpu/isa.h"
 #include "cpu/jit/generator.h"
 #include "cpu/jit/quantize_kernel.h"
+#include "cpu/jit/weight_generator.h"
 #include "fenced.h"
 #include "kernels/canary.h"
 #include "kernels/product.h"
@@ -60,7 +61,8 @@ std::vector<uint8_t> comparable(std::vector<uint8_t> tile, size_t groups, size_t
 }
 
 // Quantises the row both ways as row t of a tile; bytes that neither may touch are compared too.
-void check_row(nybl_format type, nybl_isa isa, const std::vector<uint8_t> &row, size_t tile_rows, size_t t) {
+void check_row(nybl_format type, nybl_isa isa, const std::vector<uint8_t> &row, size_t tile_rows, size_t t,
+               uint8_t fields = kAllActivationFields) {
     using test::Fenced;
     const size_t groups = row.size() / element_bytes(type) / 32;
     std::vector<ActivationGroup> plain(groups);
@@ -72,7 +74,13 @@ void check_row(nybl_format type, nybl_isa isa, const std::vector<uint8_t> &row, 
     std::copy(row.begin(), row.end(), x.data());
     std::fill_n(tile.data(), tile.size(), kUntouched);
     scatter_row(plain.data(), groups, t, tile_rows, expected.data());
-    const jit::QuantizeFn kernel = jit::quantize_kernel(type, isa);
+    for (size_t g = 0; g < groups; ++g)
+        for (size_t i = 0; i < kActivationFields; ++i)
+            if ((fields >> i & 1) == 0)
+                std::memset(expected.data() + kActivationBytes * tile_rows * g + 32 * tile_rows +
+                                4 * (i * tile_rows + t),
+                            kUntouched, 4);
+    const jit::QuantizeFn kernel = jit::quantize_kernel(type, isa, fields);
     REQUIRE(kernel != nullptr);
     const jit::QuantizeArgs args{.x = x.data(),
                                  .q = tile.data() + 32 * t,
@@ -107,6 +115,19 @@ TEST_CASE("quantizers equal the plain one on ordinary data, in every place of a 
                         check_row(type, isa,
                                   row_of(type, 32 * groups, [&](size_t) { return normal(random); }),
                                   tile_rows, t);
+}
+
+TEST_CASE("quantizers write the fields that a format's kernels read", "[quantize]") {
+    if (test::runnable_isas().empty())
+        SKIP("this machine has no AVX2");
+    std::mt19937 random(3);
+    std::normal_distribution<float> normal;
+    for (const nybl_format format : test::kPanelFormats)
+        for (const nybl_isa isa : test::runnable_isas())
+            for (const size_t groups : {5, 8, 19})
+                check_row(NYBL_F32, isa,
+                          row_of(NYBL_F32, 32 * groups, [&](size_t) { return normal(random); }), 3, 1,
+                          jit::activation_fields(*find_panel_layout(format)));
 }
 
 TEST_CASE("quantizers equal the plain one on every pattern of bits", "[quantize]") {

@@ -11,9 +11,10 @@ using Xbyak::Xmm;
 using Xbyak::Ymm;
 
 // Up to eight groups at a time, so that what is one value per group (maximum, scales, sums) fills a vector,
-// and one division serves eight groups. A step over all groups of the batch keeps its results on the stack;
-// where the batch is not full, steps on whole vectors see leftovers in the other lanes, which nobody reads.
-// The maxima of a batch are found while the divisions of the batch before are under way.
+// and one division serves eight groups. A step over all groups of the batch keeps its results on the stack.
+// Steps are unrolled over whole batches; of the others they are loops, and steps on whole vectors see
+// leftovers in the other lanes, which nobody reads. The maxima of a batch are found while the divisions of
+// the batch before are under way. All vectors are ymm: wider ones gain nothing, and split more lines of x.
 //
 // Register map
 //   rdi args   rsi x   rdx q   rcx fields   r8 bytes between fields   r9 3 * r8   r10 groups left
@@ -28,20 +29,34 @@ class QuantizeKernel final : public VectorGenerator {
     explicit QuantizeKernel(const KernelKey &key) : VectorGenerator(key) {}
 
   private:
-    static constexpr int kBatch = 8;
+    static constexpr int kBatch = 8, kWhole = 4 * kBatch; // the latter as r11 and r12 count
     // On the stack: two vectors per group, then a value per group.
     static constexpr int kMaxima = 0, kSums = 32 * kBatch, kFields = 2 * kSums,
                          kInverse = kFields + int(kActivationFields) * 4 * kBatch,
                          kMask = kInverse + 4 * kBatch, kStack = kMask + 4 * kBatch;
 
-    static constexpr int kFetchAhead = 2048; // bytes of x; tiles are fetched a batch ahead
+    static constexpr int kFetchAhead = 4096; // bytes of x; tiles are fetched a batch ahead
 
-    int vectors() const { return wide() ? 2 : 4; } // of 32 values
     int element_bytes() const { return key().format == NYBL_F32 ? 4 : 2; }
-    Ymm full(int index) const { return wide() ? Ymm(Xbyak::Zmm(index)) : Ymm(index); }
-    Xmm magnitude_bits() const { return vec(9); }
-    Ymm dword_order() const { return full(10); }
-    Ymm ones_u8() const { return Ymm(11); }
+    bool asked(ActivationField field) const { return (~key().variant >> int(field) & 1) != 0; }
+    bool needs_sums() const { return (~key().variant & (kAllActivationFields & ~1)) != 0; } // all but d
+    static Ymm magnitude_bits() { return Ymm(9); }
+    static Ymm dword_order() { return Ymm(10); }
+    static Ymm ones_u8() { return Ymm(11); }
+
+    // A group of the batch: a known one, or the one that rbx counts.
+    struct Group {
+        int index; // -1: rbx
+
+        // Of an array on the stack with `bytes` (4 or 32) per group.
+        Xbyak::RegExp slot(const Reg64 &rsp, const Reg64 &rbx, int array, int bytes) const {
+            return index >= 0 ? rsp + (array + bytes * index) : rsp + rbx * (bytes / 4) + array;
+        }
+        int x_offset(int bytes) const { return index >= 0 ? bytes * index : 0; }
+    };
+    Xbyak::RegExp slot(const Group &group, int array, int bytes) const {
+        return group.slot(rsp, rbx, array, bytes);
+    }
 
     void emit() override {
         open_frame({.saved = 5, .vectors = 12, .stack = kStack});
@@ -60,21 +75,33 @@ class QuantizeKernel final : public VectorGenerator {
         vmovups(dword_order(), ptr[rip + order_after_packing()]);
         vmovups(ones_u8(), ptr[rip + broadcast_u8(1)]);
         mov(r13, rsi);
-        Xbyak::Label batch, last;
+        Xbyak::Label batch, last, careful, quantised;
         next_maxima();
+        align(32);
         L(batch);
         scales();
         mov(r11, r12);
         test(r10, r10);
         mov(r12d, 0);
-        jz(last);
+        jz(last, T_NEAR);
         next_maxima();
         L(last);
-        for_each_group(r11, [this] { quants(); });
-        sums();
-        for_each_group(r11, [this] { store_fields(); });
+        // A whole batch without a group that masks change.
+        cmp(r11d, kWhole);
+        jne(careful, T_NEAR);
+        cmp(r14d, (1 << kBatch) - 1);
+        jne(careful, T_NEAR);
+        unroll([this](const Group &group) { quants(group, false); }, &rsi);
+        jmp(quantised, T_NEAR);
+        L(careful);
+        loop(
+            r11, [this](const Group &group) { quants(group, true); }, &rsi);
+        L(quantised);
+        if (needs_sums())
+            sums();
+        for_each_group(r11, [this](const Group &group) { store_fields(group); });
         test(r12, r12);
-        jnz(batch);
+        jnz(batch, T_NEAR);
         close_frame();
     }
 
@@ -84,26 +111,45 @@ class QuantizeKernel final : public VectorGenerator {
         cmovb(r12, r10);
         sub(r10, r12);
         shl(r12, 2);
-        for_each_group(r12, [this] { maximum(); });
+        for_each_group(
+            r12, [this](const Group &group) { maximum(group); }, &r13);
     }
 
     template <class Step>
-    void for_each_group(const Reg64 &end, const Step &step) {
-        Xbyak::Label loop;
+    void for_each_group(const Reg64 &end, const Step &step, const Reg64 *x = nullptr) {
+        Xbyak::Label part, done;
+        cmp(end, kWhole);
+        jne(part, T_NEAR);
+        unroll(step, x);
+        jmp(done, T_NEAR);
+        L(part);
+        loop(end, step, x);
+        L(done);
+    }
+    // `x`: moves on by a group of activations per step, if there is one.
+    template <class Step>
+    void unroll(const Step &step, const Reg64 *x) {
+        for (int g = 0; g < kBatch; ++g)
+            step(Group{g});
+        if (x)
+            add(*x, kBatch * 32 * element_bytes());
+    }
+    template <class Step>
+    void loop(const Reg64 &end, const Step &step, const Reg64 *x) {
+        Xbyak::Label next;
         xor_(ebx, ebx);
-        align(32);
-        L(loop);
-        step();
+        L(next);
+        step(Group{-1});
+        if (x)
+            add(*x, 32 * element_bytes());
         add(rbx, 4);
         cmp(rbx, end);
-        jb(loop);
+        jb(next, T_NEAR);
     }
 
     // f32 from the activations' type.
-    void load(const Xmm &to, const Xbyak::Operand &from) {
-        if (key().format == NYBL_F32) {
-            vmovups(to, from);
-        } else if (key().format == NYBL_F16) {
+    void load(const Ymm &to, const Xbyak::Operand &from) {
+        if (key().format == NYBL_F16) {
             vcvtph2ps(to, from);
         } else {
             vpmovzxwd(to, from);
@@ -112,42 +158,36 @@ class QuantizeKernel final : public VectorGenerator {
     }
 
     // Eight maxima of |x| over every eighth element, as bits: those order as the values do, NaN above Inf.
-    void maximum() {
+    void maximum(const Group &group) {
+        const int offset = group.x_offset(32 * element_bytes());
         for (int line = 0; line < 32 * element_bytes(); line += 64)
-            prefetcht0(ptr[r13 + (kFetchAhead + line)]);
-        if (element_bytes() == 4) {
-            for (int i = 0; i < vectors(); ++i) {
-                bit_and(vec(i), magnitude_bits(), ptr[r13 + 128 / vectors() * i]);
-                if (i > 0)
-                    vpmaxud(vec(0), vec(0), vec(i));
-            }
-            if (wide()) {
-                vextracti32x8(Ymm(1), Xbyak::Zmm(0), 1);
-                vpmaxud(Ymm(0), Ymm(0), Ymm(1));
-            }
+            prefetcht0(ptr[r13 + (offset + kFetchAhead + line)]);
+        const bool f32 = element_bytes() == 4;
+        for (int i = 0; i < (f32 ? 4 : 2); ++i)
+            vpand(Ymm(i), magnitude_bits(), ptr[r13 + (offset + 32 * i)]);
+        if (f32) {
+            vpmaxud(Ymm(0), Ymm(0), Ymm(1));
+            vpmaxud(Ymm(2), Ymm(2), Ymm(3));
+            vpmaxud(Ymm(0), Ymm(0), Ymm(2));
         } else {
-            const Ymm magnitude(magnitude_bits().getIdx());
-            vpand(Ymm(0), magnitude, ptr[r13]);
-            vpand(Ymm(1), magnitude, ptr[r13 + 32]);
             vpmaxuw(Ymm(0), Ymm(0), Ymm(1));
             vextracti128(Xmm(1), Ymm(0), 1);
             vpmaxuw(Xmm(0), Xmm(0), Xmm(1));
             load(Ymm(0), Xmm(0));
         }
-        vmovdqu(ptr[rsp + rbx * 8 + kMaxima], Ymm(0));
-        add(r13, 32 * element_bytes());
+        vmovdqu(ptr[slot(group, kMaxima, 32)], Ymm(0));
     }
 
     // The groups' vectors folded to two, a group in each dword: vector 8 from the low halves, 0 from the high
     // ones.
     template <class Op>
     void fold(int vectors_at, const Op &op) {
-        for (int i = 0; i < kBatch; ++i)
-            vmovdqu(Ymm(i), ptr[rsp + (vectors_at + 32 * i)]);
         const Ymm t(8);
         for (int i = 0; i < 8; i += 2) {
-            vpunpckldq(t, Ymm(i), Ymm(i + 1));
-            vpunpckhdq(Ymm(i), Ymm(i), Ymm(i + 1));
+            const Xbyak::Address second = ptr[rsp + (vectors_at + 32 * (i + 1))];
+            vmovdqu(Ymm(i), ptr[rsp + (vectors_at + 32 * i)]);
+            vpunpckldq(t, Ymm(i), second);
+            vpunpckhdq(Ymm(i), Ymm(i), second);
             op(Ymm(i), t);
         }
         for (int i = 0; i < 8; i += 4) {
@@ -159,8 +199,8 @@ class QuantizeKernel final : public VectorGenerator {
         vperm2i128(Ymm(0), Ymm(0), Ymm(4), 0x31);
     }
 
-    // d = a/127, r = 1/d, and a mask: r and a are finite. Then d becomes 0 where r is not, NaN where a is
-    // not.
+    // d = a/127, r = 1/d, and a mask: r and a are finite (a bit per group in r14d). Then d becomes 0 where r
+    // is not, NaN where a is not.
     void scales() {
         fold(kMaxima, [this](const Ymm &to, const Ymm &from) { vpmaxud(to, to, from); });
         const Ymm a(0), d(1), r(2), mask(3);
@@ -173,6 +213,7 @@ class QuantizeKernel final : public VectorGenerator {
         vsubps(r, r, r);
         vcmpordps(mask, r, a);
         vmovups(ptr[rsp + kMask], mask);
+        vmovmskps(r14d, mask);
         vandps(d, d, mask);
         vaddps(d, d, a);
         vmovups(ptr[rsp + kFields], d);
@@ -182,31 +223,39 @@ class QuantizeKernel final : public VectorGenerator {
     const Xbyak::Label &order_after_packing() {
         uint8_t bytes[64] = {};
         for (int i = 0; i < 8; ++i)
-            bytes[4 * i] = uint8_t(wide() ? i % 4 * 4 + i / 4 : i % 2 * 4 + i / 2);
+            bytes[4 * i] = uint8_t(i % 2 * 4 + i / 2);
         return constant(bytes);
     }
 
     // q, and sums of pairs of it. |x*r| is at most 127 (1 + 2^-20), also where d is
     // subnormal: no clamp is needed.
-    void quants() {
-        vbroadcastss(vec(4), ptr[rsp + rbx + kInverse]);
+    void quants(const Group &group, bool masked) {
+        const Ymm r(4);
+        vbroadcastss(r, ptr[slot(group, kInverse, 4)]);
         prefetcht0(ptr[rdx + rax * kBatch]);
-        for (int i = 0; i < vectors(); ++i) {
-            load(vec(i), ptr[rsi + 32 / vectors() * element_bytes() * i]);
-            vmulps(vec(i), vec(i), vec(4));
-            vcvtps2dq(vec(i), vec(i));
+        for (int i = 0; i < 4; ++i) {
+            const int at = group.x_offset(32 * element_bytes()) + 8 * element_bytes() * i;
+            if (element_bytes() == 4) {
+                vmulps(Ymm(i), r, ptr[rsi + at]);
+            } else {
+                load(Ymm(i), ptr[rsi + at]);
+                vmulps(Ymm(i), Ymm(i), r);
+            }
+            vcvtps2dq(Ymm(i), Ymm(i));
         }
-        vpackssdw(vec(0), vec(0), vec(1));
-        if (!wide())
-            vpackssdw(vec(2), vec(2), vec(3));
-        vpacksswb(vec(0), vec(0), vec(wide() ? 0 : 2));
-        vpermd(full(0), dword_order(), full(0));
-        vpbroadcastd(Ymm(4), ptr[rsp + rbx + kMask]);
-        vpand(Ymm(0), Ymm(0), Ymm(4));
+        vpackssdw(Ymm(0), Ymm(0), Ymm(1));
+        vpackssdw(Ymm(2), Ymm(2), Ymm(3));
+        vpacksswb(Ymm(0), Ymm(0), Ymm(2));
+        vpermd(Ymm(0), dword_order(), Ymm(0));
+        if (masked) {
+            vpbroadcastd(Ymm(4), ptr[slot(group, kMask, 4)]);
+            vpand(Ymm(0), Ymm(0), Ymm(4));
+        }
         vmovdqu(ptr[rdx], Ymm(0));
-        vpmaddubsw(Ymm(0), ones_u8(), Ymm(0));
-        vmovdqu(ptr[rsp + rbx * 8 + kSums], Ymm(0));
-        add(rsi, 32 * element_bytes());
+        if (needs_sums()) {
+            vpmaddubsw(Ymm(0), ones_u8(), Ymm(0));
+            vmovdqu(ptr[slot(group, kSums, 32)], Ymm(0));
+        }
         add(rdx, rax);
     }
 
@@ -215,39 +264,47 @@ class QuantizeKernel final : public VectorGenerator {
         // (S01, S23) in words.
         fold(kSums, [this](const Ymm &to, const Ymm &from) { vpaddw(to, to, from); });
         const Ymm s(0), t(1), first_half(8);
-        start_values(first_half, -32, 4);
-        start_values(s, -32, 5);
+        start_values(first_half, -32, ActivationField::Half0);
+        start_values(s, -32, ActivationField::Half1);
         vpaddw(s, s, first_half);
-        vpmaddwd(t, s, ptr[rip + broadcast_u16(1)]);
-        vcvtdq2ps(t, t);
-        vmulps(t, t, ptr[rsp + kFields]);
-        vmovups(ptr[rsp + (kFields + 32)], t);
-        start_values(s, -8, 2);
-        start_values(s, dot_family() == DotFamily::Dot ? -128 : -11, 3);
+        if (asked(ActivationField::Ds)) {
+            vpmaddwd(t, s, ptr[rip + broadcast_u16(1)]);
+            vcvtdq2ps(t, t);
+            vmulps(t, t, ptr[rsp + kFields]);
+            vmovups(ptr[rsp + (kFields + 32)], t);
+        }
+        start_values(s, -8, ActivationField::Init0);
+        start_values(s, dot_family() == DotFamily::Dot ? -128 : -11, ActivationField::Init1);
     }
     // Field `field` = factor * the sums in words, for pairs of them or for the pairs' sums. Uses vector 1.
-    void start_values(const Ymm &sums, int factor, int field) {
+    void start_values(const Ymm &sums, int factor, ActivationField field) {
+        if (!asked(field))
+            return;
         const Ymm t(1);
         const Xbyak::Label &factors = broadcast_u16(uint16_t(factor));
         dot_family() == DotFamily::Dot ? vpmaddwd(t, sums, ptr[rip + factors])
                                        : vpmullw(t, sums, ptr[rip + factors]);
-        vmovups(ptr[rsp + (kFields + 32 * field)], t);
+        vmovups(ptr[rsp + (kFields + 32 * int(field))], t);
     }
 
-    void store_fields() {
+    void store_fields(const Group &group) {
         const Xbyak::RegExp to[] = {rcx, rcx + r8, rcx + r8 * 2, rcx + r9, rcx + r8 * 4, rcx + r15};
-        for (int i = 0; i < int(kActivationFields); ++i) {
-            mov(r14d, ptr[rsp + rbx + (kFields + 32 * i)]);
-            mov(ptr[to[i]], r14d);
-        }
+        for (int i = 0; i < int(kActivationFields); ++i)
+            if (asked(ActivationField(i))) {
+                mov(r14d, ptr[slot(group, kFields + 32 * i, 4)]);
+                mov(ptr[to[i]], r14d);
+            }
         add(rcx, rax);
     }
 };
 
 } // namespace
 
-QuantizeFn quantize_kernel(nybl_format type, nybl_isa isa) noexcept {
-    return kernel<QuantizeFn>({.kind = KernelKind::Quantize, .format = type, .isa = isa},
+QuantizeFn quantize_kernel(nybl_format type, nybl_isa isa, uint8_t fields) noexcept {
+    return kernel<QuantizeFn>({.kind = KernelKind::Quantize,
+                               .format = type,
+                               .isa = isa,
+                               .variant = uint16_t(kAllActivationFields & ~fields)},
                               make_generator<QuantizeKernel>);
 }
 

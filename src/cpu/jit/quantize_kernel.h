@@ -16,7 +16,8 @@ struct QuantizeArgs {
 using QuantizeFn = void (*)(const QuantizeArgs *);
 
 // For activations of type F32, F16 or BF16 and the dot family of `isa`, generated at the first call; NULL
-// where code cannot be generated. Equals quantize_row and scatter_row bit for bit.
-QuantizeFn quantize_kernel(nybl_format type, nybl_isa isa) noexcept;
+// where code cannot be generated. Equals quantize_row and scatter_row bit for bit in the quants, in d and in
+// the `fields` (bits of ActivationField); it leaves others as they are.
+QuantizeFn quantize_kernel(nybl_format type, nybl_isa isa, uint8_t fields = kAllActivationFields) noexcept;
 
 } // namespace nybl::cpu::jit

@@ -29,6 +29,21 @@ CodeTraits code_traits(const PanelLayout &layout, nybl_isa isa) noexcept {
             .widens = madd && layout.high_bytes != 0 && offset == 0};
 }
 
+uint8_t activation_fields(const PanelLayout &layout) noexcept {
+    const CodeTraits traits = code_traits(layout, NYBL_ISA_AVX2);
+    const auto bit = [](ActivationField field) { return 1u << unsigned(field); };
+    unsigned fields = bit(ActivationField::D);
+    if (layout.min_offset)
+        fields |= bit(ActivationField::Ds);
+    if (traits.sub_scales)
+        fields |= bit(ActivationField::Half0) | bit(ActivationField::Half1);
+    else if (traits.offset || traits.table)
+        fields |= bit(ActivationField::Init0);
+    if (traits.table || traits.bytes)
+        fields |= bit(ActivationField::Init1);
+    return uint8_t(fields);
+}
+
 int byte_group_bytes(const PanelLayout &layout, nybl_isa isa) noexcept {
     const CodeTraits traits = code_traits(layout, isa);
     return byte_header_bytes(layout) + (traits.splits ? kStartOffset + 64 : kByteCodes);

@@ -18,6 +18,10 @@ struct CodeTraits {
 };
 CodeTraits code_traits(const PanelLayout &layout, nybl_isa isa) noexcept;
 
+// What the kernels of a format read of a group of activations, on any instruction set: bits of
+// ActivationField.
+uint8_t activation_fields(const PanelLayout &layout) noexcept;
+
 // A byte panel holds, per group of 32 elements: f32 scale[16]; f32 min[16] where the format has one, or
 // sub-scales[2][16] of its halves (f32, or the scale twice as i16 where vpmaddwd multiplies by it); then 8
 // chunks [16 rows][4] of codes as unsigned bytes, chunk c for elements 4c .. 4c+3. IQ4_NL and Q8_0 codes are
