@@ -44,7 +44,9 @@ void Call::set_product(const nybl_weights &w, size_t tokens, size_t rows, nybl_c
     output_rows = rows;
     work = rows == 0 || matrix.n == 0 ? Work::Nothing : matrix.k == 0 ? Work::Fill : Work::Product;
     product.w = matrix;
-    product.kernel = dispatch::choose_kernel(describe_shape(w, tokens, mode));
+    dispatch::Shape shape = describe_shape(w, tokens, mode);
+    shape.rows = rows;
+    product.kernel = dispatch::choose_kernel(shape);
     job.k = matrix.k;
     job.pad = matrix.k - w.k;
     job.products = &product;

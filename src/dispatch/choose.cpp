@@ -23,6 +23,14 @@ uint32_t even_tiles(size_t m, uint32_t most) noexcept {
     return static_cast<uint32_t>(divide_up(m, divide_up(m, most)));
 }
 
+// Tokens that an expert meets on average; a token is usually sent to an eighth of them or less.
+size_t mean_tokens(const Shape &shape, size_t m) noexcept {
+    if (shape.n_experts <= 1)
+        return m;
+    constexpr size_t kUsualShare = 8;
+    return shape.rows ? divide_up(shape.rows, shape.n_experts) : divide_up(m, kUsualShare);
+}
+
 struct Rule {
     cpu::KernelChoice kernel;
     const char *op;
@@ -50,7 +58,9 @@ Rule apply_rules(const Shape &shape, size_t m) noexcept {
                 "the instruction set is scalar: by the machine, NYBL_MAX_ISA, max_isa, or a system that "
                 "refuses generated code"};
     const bool stream = m <= set->stream_max_m;
-    kernel.mr = even_tiles(m, stream ? set->stream_tokens : set->tiled_tokens);
+    // Experts of few tokens are streamed one by one, so tiles are those of streaming.
+    const bool stream_tiles = mean_tokens(shape, m) <= set->stream_max_m;
+    kernel.mr = even_tiles(m, stream_tiles ? set->stream_tokens : set->tiled_tokens);
     kernel.stream_max_m = set->stream_max_m;
     if (!layout)
         return {kernel, "reference", "no generated kernel for this format"};

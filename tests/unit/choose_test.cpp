@@ -83,6 +83,21 @@ TEST_CASE("a kernel never needs more than the machine has, and its name says whi
                     }
 }
 
+TEST_CASE("tiles of experts are those for the tokens that one of them meets") {
+    for (const nybl_isa isa : kGenerated) {
+        const dispatch::KernelSet &set = *dispatch::kBuiltInTuning.find(isa);
+        auto asked = shape(NYBL_Q4_1, 64, isa);
+        asked.n_experts = 64;
+        for (const size_t rows : {0, 8 * 64}) { // not known, or eight slots
+            asked.rows = rows;
+            CHECK(choose(asked).kernel.mr == set.stream_tokens);
+        }
+        asked.m = 1024;
+        asked.rows = 8 * asked.m;
+        CHECK(choose(asked).kernel.mr == set.tiled_tokens);
+    }
+}
+
 TEST_CASE("products of one call share the tiles of the activations, whatever their formats") {
     for (const nybl_isa isa : kGenerated)
         for (const size_t m : {1, 2, 5, 16, 17, 49, 100}) {
