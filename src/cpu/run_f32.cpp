@@ -52,7 +52,12 @@ bool f32_panels(const Block &block, size_t first, size_t count) noexcept {
                                     .blocks = some};
             dequantize(&unpack);
         }
+        // Read next, from memory: fetched tile by tile.
+        const size_t next = b + segment < blocks ? b + segment : 0;
+        Upcoming upcoming = source.upcoming(next ? first : first + count, count, next,
+                                            std::min(segment, blocks - next), block.tiles());
         run.add(floats, kPanelBytes, some * w.layout->block_k, [&](size_t i, size_t tokens) {
+            upcoming.fetch();
             return block.acts + f32_activation_bytes(i, block.job->k) + f32_activation_bytes(tokens, k);
         });
     }
