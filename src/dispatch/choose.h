@@ -13,9 +13,9 @@ struct Shape {
     nybl_compute compute;
     size_t m, n, k;
     size_t n_experts; // 1: a plain matrix
-    size_t rows;      // of experts: output rows of all tokens together, 0 where that is not known
     nybl_isa isa;     // the effective one of the context
     size_t threads;
+    size_t rows = 0; // of experts: output rows of all tokens together, 0 where that is not known
     const Tuning *tuning = &kBuiltInTuning;
 };
 
