@@ -150,7 +150,7 @@ template <class Operation>
     return reinterpret_cast<Lanes>(
         _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), reinterpret_cast<__m256i>(index)));
 #else
-    Lanes v;
+    Lanes v{};
     for (size_t l = 0; l < kLanes; ++l)
         v[l] = table[index[l]];
     return v;

@@ -15,6 +15,9 @@ using namespace nybl::fuzz;
 
 namespace {
 
+// Wide enough for products that the library must refuse.
+__extension__ typedef unsigned __int128 Wide;
+
 constexpr size_t kArena = size_t{1} << 17; // of inputs, and of outputs
 constexpr uint8_t kUntouched = 0xA5;
 constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
@@ -147,7 +150,6 @@ class Session {
     }
     // Whether `rows` of them fit the arena, or no address space at all: then the library has to refuse.
     static bool fits(uint64_t rows, size_t stride, size_t row, uint64_t outer = 1, size_t outer_stride = 0) {
-        using Wide = unsigned __int128;
         const Wide one = rows == 0 ? Wide{0} : Wide{rows - 1} * (stride ? stride : row) + row;
         const Wide all =
             outer == 0 ? Wide{0} : Wide{outer - 1} * (outer_stride ? Wide{outer_stride} : one) + one;
@@ -401,7 +403,6 @@ class Session {
         const size_t row = row_bytes(of, columns), src_stride = stride(row);
         const nybl_status sized = nybl_affine_sizes(of, rows, columns, &desc);
         check(sized);
-        using Wide = unsigned __int128;
         if (sized != NYBL_OK || !fits(rows, src_stride, row) ||
             Wide{desc.codes_size} + desc.scales_size + desc.zeros_size > kArena ||
             desc.struct_size != sizeof desc)
