@@ -11,20 +11,21 @@
 namespace nybl::capi {
 namespace {
 
-nybl_status make_plan(nybl_format format, uint64_t n, uint64_t k, const nybl_affine_desc &desc,
-                      gpu::AffinePlan *plan) noexcept {
+// The caller's description, and what it plans for n rows of k.
+nybl_status read_plan(nybl_format format, uint64_t n, uint64_t k, const nybl_affine_desc *given,
+                      nybl_affine_desc *desc, gpu::AffinePlan *plan) noexcept {
+    if (const nybl_status status = read_struct(given, "desc", desc); status != NYBL_OK)
+        return status;
     const quant::Format *known = nullptr;
     if (const nybl_status status = get_weight_format(format, &known); status != NYBL_OK)
         return status;
-    return gpu::plan_affine(format, n, k, desc.param_type, desc.layout, desc.codes_k_major != 0, plan);
+    return gpu::plan_affine(format, n, k, desc->param_type, desc->layout, desc->codes_k_major != 0, plan);
 }
 
 nybl_status sizes(nybl_format format, uint64_t n, uint64_t k, nybl_affine_desc *out) {
     nybl_affine_desc desc{};
-    if (const nybl_status status = read_struct(out, "desc", &desc); status != NYBL_OK)
-        return status;
     gpu::AffinePlan plan;
-    if (const nybl_status status = make_plan(format, n, k, desc, &plan); status != NYBL_OK)
+    if (const nybl_status status = read_plan(format, n, k, out, &desc, &plan); status != NYBL_OK)
         return status;
     desc.codes_size = plan.codes_size;
     desc.scales_size = plan.scales_size;
@@ -86,10 +87,8 @@ void raise_to(std::atomic<float> *largest, float value) noexcept {
 nybl_status run_export(nybl_format format, uint64_t n, uint64_t k, const void *src, size_t given_stride,
                        nybl_affine_desc *out) {
     nybl_affine_desc desc{};
-    if (const nybl_status status = read_struct(out, "desc", &desc); status != NYBL_OK)
-        return status;
     gpu::AffinePlan plan;
-    if (const nybl_status status = make_plan(format, n, k, desc, &plan); status != NYBL_OK)
+    if (const nybl_status status = read_plan(format, n, k, out, &desc, &plan); status != NYBL_OK)
         return status;
     size_t row_bytes = 0, stride = 0;
     if (const nybl_status status = quant::row_bytes(*plan.format, k, &row_bytes); status != NYBL_OK)

@@ -72,14 +72,6 @@ nybl_status prepare_ids(const nybl_matmul_id_args &args, size_t n_experts, Check
     return check_ids(*experts);
 }
 
-nybl_status check_types(const nybl_matmul_id_args &args) noexcept {
-    if (const nybl_status status = check_element_type(args.x_type, "args: x_type"); status != NYBL_OK)
-        return status;
-    if (const nybl_status status = check_element_type(args.y_type, "args: y_type"); status != NYBL_OK)
-        return status;
-    return check_compute(args.compute);
-}
-
 // Rows are counted in 32 bits inside, and their quantised copies must fit 64 bits.
 nybl_status check_rows(Checked rows, size_t k, size_t n_experts) noexcept {
     if (const nybl_status status = check_size(rows, "args: n_tokens * n_slots"); status != NYBL_OK)

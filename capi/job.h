@@ -48,6 +48,16 @@ nybl_status prepare_experts(const nybl_weights *w, const nybl_matmul_id_args *gi
 
 nybl_status check_compute(nybl_compute compute) noexcept;
 
+// What x and y are made of, and the arithmetic: the same members in every kind of arguments.
+template <class Args>
+nybl_status check_types(const Args &args) noexcept {
+    if (const nybl_status status = check_element_type(args.x_type, "args: x_type"); status != NYBL_OK)
+        return status;
+    if (const nybl_status status = check_element_type(args.y_type, "args: y_type"); status != NYBL_OK)
+        return status;
+    return check_compute(args.compute);
+}
+
 // What dispatch decides from.
 dispatch::Shape describe_shape(const nybl_weights &w, size_t m, nybl_compute compute) noexcept;
 

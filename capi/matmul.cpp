@@ -32,14 +32,6 @@ nybl_status resolve_rows(void *base, nybl_format type, uint64_t columns, size_t 
 constexpr const char *kX[3] = {"args: x", "args: x_stride", "args: x_batch_stride"};
 constexpr const char *kY[3] = {"args: y", "args: y_stride", "args: y_batch_stride"};
 
-nybl_status check_types(const nybl_matmul_args &args) noexcept {
-    if (const nybl_status status = check_element_type(args.x_type, "args: x_type"); status != NYBL_OK)
-        return status;
-    if (const nybl_status status = check_element_type(args.y_type, "args: y_type"); status != NYBL_OK)
-        return status;
-    return check_compute(args.compute);
-}
-
 } // namespace
 
 nybl_status prepare_matmul(const nybl_weights *w, const nybl_matmul_args *given, Check check,

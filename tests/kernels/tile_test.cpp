@@ -87,15 +87,20 @@ TEST_CASE("tails of N, lengths of K and thread counts do not change bits", "[ker
     }
 }
 
-// n = 1040: whole lines of y everywhere; 1032: none of a row may be written past the caches.
+// n = 1040: whole lines of y everywhere, which may be written past the caches unless a bias is added; 1032:
+// none may.
 TEST_CASE("outputs beyond the second-level cache have the reference's bits", "[kernels]") {
     for (const size_t n : {1040, 1032}) {
         const size_t m = cpu::second_level_cache_bytes() / (sizeof(float) * n) + 5;
-        const RandomProduct product(NYBL_Q4_1, m, n, 64, 7);
-        const std::vector<float> expected = product.reference();
-        for (const nybl_isa isa : runnable_isas())
-            for (const size_t nth : {1, 2})
-                check(product, {.strategy = Strategy::Tiled, .isa = isa, .mr = 4, .nr = 16}, expected, nth);
+        RandomProduct product(NYBL_Q4_1, m, n, 64, 7);
+        for (const bool bias : {false, true}) {
+            product.bias.assign(bias ? n : 0, 0.5f);
+            const std::vector<float> expected = product.reference();
+            for (const nybl_isa isa : runnable_isas())
+                for (const size_t nth : {1, 2})
+                    check(product, {.strategy = Strategy::Tiled, .isa = isa, .mr = 4, .nr = 16}, expected,
+                          nth);
+        }
     }
 }
 
