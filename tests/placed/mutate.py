@@ -107,7 +107,7 @@ def dropped_instruction(instructions):
 
 
 def flipped_constant(instructions, code):
-    """The constant that is used most, its second dword: the lowest bit, or the highest of a float's mantissa."""
+    """The constant that is used most, its second dword: the lowest bit of a byte, or the highest of a float's mantissa."""
     uses = {}
     for _, _, text in instructions:
         match = re.search(r"\(%rip\).*# 0x([0-9a-f]+)", text)
@@ -119,7 +119,8 @@ def flipped_constant(instructions, code):
     address = max(uses, key=lambda a: (uses[a], -a))
     dword = int.from_bytes(code[address + 4:address + 8], "little")
     is_float = 0x30 <= dword >> 24 & 0x7F <= 0x4F and dword & 0xFFFF != dword >> 16
-    at = address + 4 + (2 if is_float else 0)
+    # A shuffle's control that gives zero gives it with any lower bits.
+    at = address + 4 + (2 if is_float else next((i for i in range(4) if code[address + 4 + i] != 0x80), 0))
     return at, f"{code[at] ^ (0x40 if is_float else 1):02x}", f"flipped a bit of constant {dword:08x}"
 
 
