@@ -41,6 +41,13 @@ struct nybl_pack {
 
 namespace {
 
+// What the system says of an error.
+struct Why {
+    char bytes[80];
+    const char *text;
+    explicit Why(int error) noexcept : text(strerror_r(error, bytes, sizeof bytes)) {}
+};
+
 // A mapping that goes unless a handle takes it.
 class Mapping {
   public:
@@ -55,13 +62,19 @@ class Mapping {
     nybl_status map(const char *path) noexcept {
         const int file = open(path, O_RDONLY | O_CLOEXEC);
         if (file < 0)
-            return fail(NYBL_INVALID_ARGUMENT, "%s: cannot be opened: %s", path, std::strerror(errno));
+            return fail(NYBL_INVALID_ARGUMENT, "%s: cannot be opened: %s", path, Why(errno).text);
         const nybl_status status = map(path, file);
         close(file);
         return status;
     }
     const uint8_t *bytes() const noexcept { return static_cast<const uint8_t *>(data_); }
     size_t size() const noexcept { return size_; }
+    pack::Header header() const noexcept {
+        pack::Header header{};
+        if (data_)
+            std::memcpy(&header, data_, sizeof header);
+        return header;
+    }
     void hand_over() noexcept { size_ = 0; }
 
   private:
@@ -76,7 +89,7 @@ class Mapping {
         void *data = mmap(nullptr, size, PROT_READ, MAP_SHARED, file, 0);
         if (data == MAP_FAILED)
             return fail(errno == ENOMEM ? NYBL_OUT_OF_MEMORY : NYBL_INVALID_ARGUMENT,
-                        "%s: cannot be mapped: %s", path, std::strerror(errno));
+                        "%s: cannot be mapped: %s", path, Why(errno).text);
         data_ = data;
         size_ = size;
         return NYBL_OK;
@@ -229,8 +242,7 @@ nybl_status open_pack(nybl_context *ctx, const char *path, const nybl_pack_optio
     Mapping mapping;
     if (const nybl_status status = mapping.map(path); status != NYBL_OK)
         return status;
-    nybl_pack opened{ctx, mapping.bytes(), mapping.size(), {}, 1};
-    std::memcpy(&opened.header, opened.bytes, sizeof opened.header);
+    nybl_pack opened{ctx, mapping.bytes(), mapping.size(), mapping.header(), 1};
     if (const nybl_status status = check_all(opened, options); status != NYBL_OK) {
         char why[400];
         std::snprintf(why, sizeof why, "%s", last_error());
@@ -277,7 +289,7 @@ nybl_status make(nybl_pack *pack, const char *name, nybl_weights **w) {
         return null_argument("name");
     if (!w)
         return null_argument("w");
-    pack::Record record;
+    pack::Record record{};
     if (const nybl_status status = find(*pack, name, &record); status != NYBL_OK)
         return status;
     const nybl_weights_desc desc = describe(*pack, record);

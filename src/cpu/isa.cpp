@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/environment.h"
 #include "cpu/jit/executable_memory.h"
 
 #if defined(__x86_64__) || defined(_M_X64)
@@ -107,7 +108,7 @@ nybl_isa lower_cap(nybl_isa a, nybl_isa b) noexcept {
 }
 
 nybl_isa environment_cap() noexcept {
-    return isa_from_name(std::getenv("NYBL_MAX_ISA"));
+    return isa_from_name(environment("NYBL_MAX_ISA"));
 }
 
 } // namespace

@@ -92,8 +92,8 @@ struct Scratch {
     }
 };
 
-// Chooses the strategy of a segment and the size of its units.
-void plan_segment(const Job &job, size_t nth, Segment *segment) noexcept {
+// Chooses the strategy of a segment and the size of its units; their number.
+size_t plan_segment(const Job &job, size_t nth, Segment *segment) noexcept {
     const Product &product = job.products[segment->product];
     const KernelChoice &kernel = product.kernel;
     segment->n_panels = panel_count(product.w.n);
@@ -113,12 +113,13 @@ void plan_segment(const Job &job, size_t nth, Segment *segment) noexcept {
     size_t panels = std::clamp(share, std::min(min_panels, segment->panels()), segment->panels());
     // Whole kernel's heights where every thread still gets some: what is left over runs panel by panel, at
     // half the speed.
-    const size_t height = kernel.nr / kPanelRows;
+    const size_t height = std::max<size_t>(1, kernel.nr / kPanelRows);
     if (panels > height)
         panels -= panels % height;
     else if (total >= 2 * nth * height)
         panels = std::min(height, segment->panels());
     segment->chunk_panels = panels;
+    return segment->units();
 }
 
 // Sorts output rows by expert (stable, so that a row's place depends on the ids alone).
@@ -304,9 +305,8 @@ void begin(const Job &job, void *base, size_t nth) noexcept {
     }
     size_t units = 0;
     for (size_t s = 0; s < *scratch.n_segments; ++s) {
-        plan_segment(job, nth, scratch.segments + s);
         scratch.segments[s].unit_begin = units;
-        units += scratch.segments[s].units();
+        units += plan_segment(job, nth, scratch.segments + s);
     }
     new (scratch.next_unit) std::atomic<size_t>(0);
 }

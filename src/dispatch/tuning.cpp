@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/environment.h"
 #include "cpu/isa.h"
 #include "cpu/jit/tile_kernel.h"
 
@@ -191,7 +192,7 @@ Tuning read_tuning(const char *path, std::string_view cpu) noexcept {
 
 const Tuning &host_tuning() noexcept {
     static const Tuning tuning = [] {
-        const char *path = std::getenv("NYBL_TUNING");
+        const char *path = environment("NYBL_TUNING");
         return path && *path ? read_tuning(path, cpu::cpu_model().text) : kBuiltInTuning;
     }();
     return tuning;

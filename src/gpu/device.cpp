@@ -1,4 +1,5 @@
 // Choosing and opening a device, and its counted memory.
+#include "base/environment.h"
 #include "gpu/opencl_host.h"
 
 #include <algorithm>
@@ -99,7 +100,7 @@ nybl_status read_traits(const OpenCl &cl, cl_device_id id, const Variant *overri
     traits.matrix_engine = has_word(extensions, "cl_intel_subgroup_matrix_multiply_accumulate");
     traits.integer_dot = major >= 3 && has_word(extensions, "cl_khr_integer_dot_product");
     traits.max_buffer_bytes = device_info<cl_ulong>(cl, id, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
-    if (const char *cap = std::getenv("NYBL_OPENCL_MAX_BUFFER"))
+    if (const char *cap = environment("NYBL_OPENCL_MAX_BUFFER"))
         traits.max_buffer_bytes = std::min<size_t>(traits.max_buffer_bytes, std::strtoull(cap, nullptr, 10));
     *out = traits;
     return NYBL_OK;

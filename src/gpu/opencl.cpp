@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <mutex>
 
+#include "base/environment.h"
 #include "base/status.h"
 
 namespace nybl::gpu {
@@ -24,7 +25,7 @@ void resolve(void *library, const char *name, Function *function, Loaded *loaded
 }
 
 const char *library_name() noexcept {
-    const char *named = std::getenv("NYBL_OPENCL_LIBRARY");
+    const char *named = environment("NYBL_OPENCL_LIBRARY");
     return named && *named ? named : "libOpenCL.so.1";
 }
 

@@ -79,7 +79,7 @@ nybl_status check_block(const Format &format, uint64_t row, size_t block, const 
         if (!f32_is_finite(x[i]))
             return fail(NYBL_INVALID_DATA, "row %llu, block %llu: element %llu of the row is not finite",
                         static_cast<unsigned long long>(row), static_cast<unsigned long long>(block),
-                        static_cast<unsigned long long>(block * format.block_size + i));
+                        static_cast<unsigned long long>(block) * format.block_size + i);
     if (!format.fits(x))
         return fail(
             NYBL_INVALID_DATA, "row %llu, block %llu: its scale or minimum is beyond what f16 holds (%s)",

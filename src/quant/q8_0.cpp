@@ -13,8 +13,10 @@ struct BlockQ8_0 {
     static void decode(const uint8_t *src, WeightGroup *group) {
         group->scale = load_f16(src);
         group->min = 0;
-        for (size_t i = 0; i < kSize; ++i)
-            group->code[i] = load<int8_t>(src + kCodes + i);
+        for (size_t i = 0; i < kSize; ++i) {
+            const int8_t code = load<int8_t>(src + kCodes + i);
+            group->code[i] = code;
+        }
     }
 
     static bool fits(const float *x) { return scale_fits(x, kSize, 127); }

@@ -74,6 +74,18 @@ no_macro_dispatch() {
     [[ -z $found ]] || because "dispatch by compiler macro: $found"
 }
 
+# The one place that reads the environment refuses where a program runs with more rights than its user.
+one_environment() {
+    local found
+    found=$(grep -nE '\b(secure_)?getenv\(' -r src capi | grep -v '^src/base/environment\.h:')
+    [[ -z $found ]] || because "an environment variable that base/environment.h does not read: $found"
+}
+
+# What the mutants change, and the tests that must notice, by name.
+mutants_are_there() { python3 tests/placed/mutate.py --check || because "mutants or tests that are no longer there"; }
+
+check "the environment is read in one place" one_environment
+check "mutants and the tests that must notice them are there" mutants_are_there
 check "the sources are formatted" all_formatted
 check "no file is over 500 lines" short_files
 check "every source opens with a comment" opening_comments

@@ -138,44 +138,45 @@ struct TileConfig {
 };
 static_assert(sizeof(TileConfig) == 64);
 
-// got += a * b on tiles of M x 4K bytes and K x 4N bytes. Two kinds of bytes matter: unsigned and signed
-// activations.
-template <bool kSignedA>
+// got += a * b on tiles of M x 4K bytes and K x 4N bytes: signed activations, codes of either kind. The
+// configuration is stored as it was loaded.
+template <bool kSignedB>
 bool check_tiles() {
     Random random;
     for (int round = 0; round < 60; ++round) {
         const int m = 1 + random.below(16), n = 1 + random.below(16), k = 1 + random.below(16);
-        alignas(64) uint8_t a[16][64];
-        alignas(64) int8_t b[16][64];
+        alignas(64) int8_t a[16][64];
+        alignas(64) uint8_t b[16][64];
         alignas(64) int32_t c[16][16], want[16][16];
         for (int i = 0; i < 16; ++i)
             for (int j = 0; j < 64; ++j) {
-                a[i][j] = static_cast<uint8_t>(random.next());
-                b[i][j] = static_cast<int8_t>(random.next());
+                a[i][j] = static_cast<int8_t>(random.next());
+                b[i][j] = static_cast<uint8_t>(random.next());
                 c[i][j / 4] = want[i][j / 4] = static_cast<int32_t>(random.next() >> 4);
             }
         for (int i = 0; i < m; ++i)
             for (int j = 0; j < n; ++j)
                 for (int e = 0; e < 4 * k; ++e)
-                    want[i][j] +=
-                        (kSignedA ? static_cast<int8_t>(a[i][e]) : a[i][e]) * b[e / 4][4 * j + e % 4];
-        TileConfig config;
+                    want[i][j] += a[i][e] * (kSignedB ? static_cast<int8_t>(b[e / 4][4 * j + e % 4])
+                                                      : b[e / 4][4 * j + e % 4]);
+        TileConfig config, stored;
         const int tile_rows[] = {m, m, k}, tile_columns[] = {4 * n, 4 * k, 4 * n};
         for (int t = 0; t < 3; ++t) {
             config.rows[t] = static_cast<uint8_t>(tile_rows[t]);
             config.column_bytes[t] = static_cast<uint16_t>(tile_columns[t]);
         }
-        __asm__ volatile("ldtilecfg %0\n\ttileloadd (%1,%4,1), %%tmm0\n\ttileloadd (%2,%4,1), %%tmm1\n\t"
-                         "tileloadd (%3,%4,1), %%tmm2"
-                         :
-                         : "m"(config), "r"(c), "r"(a), "r"(b), "r"(64L)
-                         : "memory");
-        if (kSignedA)
+        __asm__ volatile(
+            "ldtilecfg %1\n\tsttilecfg %0\n\ttileloadd (%2,%5,1), %%tmm0\n\ttileloadd (%3,%5,1), %%tmm1\n\t"
+            "tileloadd (%4,%5,1), %%tmm2"
+            : "=m"(stored)
+            : "m"(config), "r"(c), "r"(a), "r"(b), "r"(64L)
+            : "memory");
+        if (kSignedB)
             __asm__ volatile("tdpbssd %tmm2, %tmm1, %tmm0");
         else
-            __asm__ volatile("tdpbusd %tmm2, %tmm1, %tmm0");
+            __asm__ volatile("tdpbsud %tmm2, %tmm1, %tmm0");
         __asm__ volatile("tilestored %%tmm0, (%0,%1,1)\n\ttilerelease" : : "r"(c), "r"(64L) : "memory");
-        if (std::memcmp(c, want, sizeof c) != 0)
+        if (std::memcmp(c, want, sizeof c) != 0 || std::memcmp(&stored, &config, sizeof config) != 0)
             return false;
     }
     return true;
@@ -196,7 +197,7 @@ void check_instructions(Report &report) {
     if (cpu::isa_available(registers, NYBL_ISA_AVX512_VNNI))
         report.check("vpdpbusd zmm (EVEX)", check_dot(16, dot_evex), why);
     if (cpu::isa_available(registers, NYBL_ISA_AMX)) {
-        report.check("tdpbusd", check_tiles<false>(), why);
+        report.check("tdpbsud", check_tiles<false>(), why);
         report.check("tdpbssd", check_tiles<true>(), why);
     }
 }

@@ -123,6 +123,7 @@ constexpr size_t kPad = 64; // bytes behind each output row that nobody may writ
 
 struct Types {
     nybl_format x = NYBL_F32, y = NYBL_F32;
+    nybl_compute compute = NYBL_COMPUTE_DEFAULT;
 };
 size_t element_bytes(nybl_format type) {
     return type == NYBL_F32 ? 4 : 2;
@@ -142,6 +143,7 @@ Output multiply(const nybl_weights *weights, uint64_t n, uint64_t m, const void 
     args.x = x;
     args.x_type = types.x;
     args.y_type = types.y;
+    args.compute = types.compute;
     args.y_stride = n * element_bytes(types.y) + kPad;
     args.bias = bias;
     output.bytes.assign(m * args.y_stride, kUntouched);
@@ -196,6 +198,8 @@ class Checker {
     void run() {
         for (const Format &format : kFormats)
             check_format(format);
+        for (const Format &format : kFormats)
+            check_unquantised(format);
         // One format with a minimum and one without see the other types.
         for (nybl_format type : {NYBL_F16, NYBL_BF16})
             for (const Format *format : {&kFormats[0], &kFormats[4]})
@@ -274,6 +278,30 @@ class Checker {
         }
     }
 
+    // Products of unquantised activations: f32 kernels on dequantised panels, with every tile that M up to 13
+    // makes.
+    void check_unquantised(const Format &format) {
+        const uint64_t n = 33, k = is_super(format.id) ? 256 : 96, m = 13;
+        const Blocks blocks = make_blocks(format, n, k, 1, random_);
+        const std::vector<uint8_t> x = make_activations(m, k, NYBL_F32, random_);
+        const Types types{NYBL_F32, NYBL_F32, NYBL_COMPUTE_F32};
+        const Weights reference = blocks.weights(scalar_.get(), NYBL_STORAGE_ORIGINAL);
+        const Output want = multiply(reference.get(), n, m, x.data(), nullptr, types);
+        for (nybl_isa isa : isas_) {
+            const Context context = make_context(isa);
+            for (nybl_storage storage : {NYBL_STORAGE_PACKED, NYBL_STORAGE_ORIGINAL}) {
+                const Weights weights = blocks.weights(context.get(), storage);
+                std::string why;
+                for (uint64_t rows = brief_ ? m : 1; rows <= m && why.empty(); ++rows)
+                    why = difference(multiply(weights.get(), n, rows, x.data(), nullptr, types), want, 4 * n,
+                                     4, rows);
+                report_.check(name_of(format.id) + " " + cpu::isa_name(isa) + " unquantised" +
+                                  (storage == NYBL_STORAGE_PACKED ? " packed" : " original"),
+                              why.empty(), why);
+            }
+        }
+    }
+
     void check_types(const Format &format, nybl_format type) {
         const uint64_t n = 33, k = 512, m = 9;
         const Blocks blocks = make_blocks(format, n, k, 1, random_);
@@ -337,8 +365,9 @@ class Checker {
             std::printf("checked: %s\n", name.c_str());
         for (nybl_isa isa : isas_) {
             // Tiles serve prefill alone; fewer tokens run the AVX-512 kernels.
-            const std::vector<const char *> kinds =
-                isa == NYBL_ISA_AMX ? std::vector{"prefill"} : std::vector{"decode", "prefill"};
+            std::vector<const char *> kinds{"prefill", "unpack", "gather"};
+            if (isa != NYBL_ISA_AMX)
+                kinds.insert(kinds.end(), {"decode", "dequantize"});
             std::string missing;
             for (const Format &format : kFormats) {
                 for (const char *kind : kinds)

@@ -124,6 +124,12 @@ bochs_source() {
     # Bochs 3.0 multiplies AMX's signed bytes as unsigned ones
     sed -i 's/Bit32s(\([xy]\)byte\[/Bit32s((Bit8s) \1byte[/g' "$source/cpu/avx/amx.cc"
     grep -q '(Bit8s) xbyte' "$source/cpu/avx/amx.cc"
+    # It takes STTILECFG with W1 alone for the instruction, and stores rows and bytes in each other's place
+    sed -i '/BX_IA_STTILECFG/s/ATTR_VEX_W1/ATTR_VEX_W0/' "$source/cpu/decoder/fetchdecode_opmap_avx.cc"
+    grep -q 'ATTR_VEX_W0.*BX_IA_STTILECFG' "$source/cpu/decoder/fetchdecode_opmap_avx.cc"
+    sed -i -e '/^void BX_CPU_C::xsave_tilecfg_state/,/^}/{s/\.rows;/.ROWS;/;s/\.bytes_per_row;/.rows;/;s/\.ROWS;/.bytes_per_row;/}' \
+        "$source/cpu/xsave.cc"
+    grep -q 'vmm16u(8+n) *= .*bytes_per_row;' "$source/cpu/xsave.cc"
     mkdir "$tmp/build"
     (cd "$tmp/build"
     "$source/configure" --enable-cpu-level=6 --enable-x86-64 --enable-fpu --enable-avx --enable-evex \

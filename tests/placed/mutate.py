@@ -3,7 +3,8 @@
 
 For every family of kernels (operation, format, instruction set) of this machine: one instruction dropped, and one bit of
 a constant flipped. For the sources: the lines of mutants.txt. A mutant that fewer than two test cases notice fails the run.
-usage: mutate.py BUILD_FOLDER [--only TEXT] [--jobs N]; `./dev mutate` builds what it needs.
+usage: mutate.py BUILD_FOLDER [--only TEXT] [--jobs N]; `./dev mutate` builds what it needs. mutate.py --check: only whether
+all that is named here is still there.
 """
 import argparse
 import concurrent.futures
@@ -50,7 +51,7 @@ TESTS = {
                "the group view and the dequantised values are the same numbers", "C9: *", "every tile shape*", "C18: *",
                "packed, original and scalar products*", "quantizers equal the plain one*",
                "generated dot products have the bits*", "the reference is the dot product of what the bytes mean",
-               "the error of every encoder is within 1.02 of the golden bytes'"],
+               "the default encoders beat the golden bytes' error*"],
     "driver": ["outputs beyond the second-level cache*", "large outputs are right*", "large outputs of experts*",
                "padded K: the same bits*", "padded K: the products are those*", "padded K: products that share x*",
                "several weights on one x*", "C7: lengths of K"] + PRODUCTS,
@@ -159,14 +160,33 @@ def source_mutants():
     return mutants
 
 
+def is_there_once(mutant):
+    path, old, _ = mutant.edit
+    path = ROOT / path.partition("@")[0]
+    return path.exists() and path.read_text().count(old) == 1
+
+
+def check_names():
+    """A change of a source or of a test's name may leave something here that points nowhere: a line for each."""
+    stale = [f"mutants.txt: not once in {m.edit[0]}: {m.edit[1]}" for m in source_mutants() if not is_there_once(m)]
+    sources = "".join(path.read_text() for path in (ROOT / "tests").glob("*/*.cpp"))
+    names = re.findall(r'TEST_CASE\(\s*((?:"(?:[^"\\]|\\.)*"\s*)+)', sources)
+    names = ["".join(re.findall(r'"((?:[^"\\]|\\.)*)"', name)) for name in names]
+    for test in sorted({test for tests in TESTS.values() for test in tests}):
+        if not any(name == test or test.endswith("*") and name.startswith(test[:-1]) for name in names):
+            stale.append(f"mutate.py: no test is named {test}")
+    print("\n".join(stale))
+    return 1 if stale else 0
+
+
 def build_source_mutant(build, program, mutant, folder):
     """The test program with that one object compiled from the changed source."""
     place, old, new = mutant.edit
     file, _, source = place.partition("@")
     source = source or file
+    if not is_there_once(mutant):
+        raise SystemExit(f"not once in {file}: {old}")
     text = (ROOT / file).read_text()
-    if text.count(old) != 1:
-        raise SystemExit(f"{file} holds {text.count(old)} times: {old}")
     work = pathlib.Path(tempfile.mkdtemp(dir=folder))
     changed = work / file
     changed.parent.mkdir(parents=True)
@@ -207,10 +227,15 @@ def try_mutant(build, program, mutant, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("build", type=pathlib.Path, nargs="?")
+    parser.add_argument("--check", action="store_true", help="only look whether sources and tests named here are there")
     parser.add_argument("--only", default="", help="mutants whose kind or name contains this")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     options = parser.parse_args()
+    if options.check:
+        return check_names()
+    if not options.build:
+        parser.error("which build folder?")
     build = options.build.resolve()
     program = build / "tests" / "placed" / "nybl_test_mutants"
     with tempfile.TemporaryDirectory() as folder:

@@ -36,9 +36,8 @@ class GatherKernel final : public RowsGenerator {
             return 2; // 48 bytes
         case NYBL_Q4_0:
         case NYBL_IQ4_NL:
-            return 3; // 54 bytes
         case NYBL_Q5_0:
-            return 3; // 66 bytes
+            return 3; // 54 or 66 bytes
         case NYBL_Q8_0:
             return 2; // 68 bytes
         default:

@@ -14,6 +14,8 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "base/environment.h"
 #endif
 
 namespace nybl::cpu::jit {
@@ -112,7 +114,7 @@ bool open_jitdump(Jitdump &dump, uint32_t pid) noexcept {
     if (dump.pid == pid) {
         return dump.fd >= 0;
     }
-    const char *directory = std::getenv("JITDUMPDIR");
+    const char *directory = environment("JITDUMPDIR");
     char path[512];
     std::snprintf(path, sizeof path, "%s/jit-%u.dump", directory != nullptr ? directory : "/tmp", pid);
     dump = {open_private(path, O_RDWR | O_TRUNC), pid, 0};
@@ -126,7 +128,8 @@ bool open_jitdump(Jitdump &dump, uint32_t pid) noexcept {
         return false;
     }
     // perf record notes executable mappings: this one tells it where the dump lies. It stays for good.
-    mmap(nullptr, static_cast<size_t>(sysconf(_SC_PAGESIZE)), PROT_READ | PROT_EXEC, MAP_PRIVATE, dump.fd, 0);
+    [[maybe_unused]] const void *mark = mmap(nullptr, static_cast<size_t>(sysconf(_SC_PAGESIZE)),
+                                             PROT_READ | PROT_EXEC, MAP_PRIVATE, dump.fd, 0);
     return true;
 }
 
@@ -158,11 +161,11 @@ void write_jitdump(const char *name, const void *code, size_t bytes) noexcept {
 
 void announce_kernel(const char *name, const void *code, size_t bytes) noexcept {
     // Read here and not once: this runs once per kernel, and a host may set the variables after loading us.
-    if (const char *directory = std::getenv("NYBL_JIT_DUMP"); directory != nullptr && *directory != '\0') {
+    if (const char *directory = environment("NYBL_JIT_DUMP"); directory != nullptr && *directory != '\0') {
         dump_code(directory, name, code, bytes);
     }
 #ifdef __linux__
-    if (const char *perf = std::getenv("NYBL_PERF")) {
+    if (const char *perf = environment("NYBL_PERF")) {
         if (std::strcmp(perf, "map") == 0) {
             write_perf_map(name, code, bytes);
         } else if (std::strcmp(perf, "jitdump") == 0) {

@@ -51,7 +51,7 @@ Allocation OneDnn::allocate(const dnnl::memory::desc &desc) {
     const size_t bytes = desc.get_size();
     if (bytes > settings.max_buffer_bytes)
         throw dnnl::error(dnnl_out_of_memory, "more bytes than the device allows in one buffer");
-    const Allocation made{dnnl::memory(desc, engine), bytes};
+    Allocation made{dnnl::memory(desc, engine), bytes};
     counted.bytes += bytes;
     counted.peak_bytes = std::max(counted.peak_bytes, counted.bytes);
     return made;
