@@ -16,6 +16,11 @@ lists() {
         prints 'norm  *F32  *original ' "$program" --list "$scratch/out.nybl"
 }
 
+keeps() {
+    "$program" --quiet --original a.weight "$scratch/model.gguf" "$scratch/kept.nybl" >/dev/null &&
+        prints 'a.weight  *Q4_0  *original ' "$program" --list "$scratch/kept.nybl"
+}
+
 verifies() { prints 'all checksums right' "$program" --verify "$scratch/out.nybl"; }
 
 # refused STATUS TEXT ARGUMENTS...: that exit status, and that text on stderr.
@@ -34,6 +39,12 @@ check "nybl-pack verifies a packed file" verifies
 check "nybl-pack refuses a model that is cut short" refused 1 "cut.gguf: " "$scratch/cut.gguf" "$scratch/no"
 check "nybl-pack refuses the model as its own output" refused 2 "the model itself" "$scratch/model.gguf" "$scratch/model.gguf"
 check "nybl-pack says how it is called" refused 2 "expected 2 file name(s)" "$scratch/model.gguf"
+check "nybl-pack refuses a name for --original that the model does not have" \
+    refused 2 "no tensor 'a.wieght'" --original a.wieght "$scratch/model.gguf" "$scratch/no"
+check "nybl-pack names the option that it does not know" refused 2 "nybl-pack: --orignal" --orignal a.weight
+check "nybl-pack names the option that lacks its value" refused 2 "nybl-pack: --original wants" --original
+check "nybl-pack keeps a tensor that is named with --original" keeps
+check "nybl-pack says its version" prints '^nybl [0-9]' "$program" --version
 check "nybl-pack refuses another file" refused 1 "not a file of packed weights" --list "$scratch/model.gguf"
 check "nothing is left of refused runs" test ! -e "$scratch/no"
 finish

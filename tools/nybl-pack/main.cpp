@@ -1,6 +1,7 @@
 // nybl-pack: packs a GGUF model once, so that loading it again is a mapping; lists and verifies such files.
 #include <nybl/nybl.hpp>
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
@@ -35,13 +36,15 @@ is complete; a run that is interrupted leaves what was there before.
   --quiet           no progress
   --list            the tensors of a packed file
   --verify          read a packed file and compare every checksum
+  --version         this program's version
 )";
 
 struct Arguments {
-    enum class Mode { kPack, kList, kVerify, kHelp } mode = Mode::kPack;
+    enum class Mode { kPack, kList, kVerify, kVersion, kHelp } mode = Mode::kPack;
     pack::Options options;
     uint32_t threads = 0;
     bool quiet = false;
+    std::vector<std::string> originals; // the names given with --original
     std::string input, output;
 };
 
@@ -61,21 +64,18 @@ uint32_t number(const char *text) {
 Arguments parse(int argc, char **argv) {
     using Mode = Arguments::Mode;
     Arguments arguments;
-    std::vector<std::string> kept;
     bool pack_all = false;
-    const option long_options[] = {{"original", required_argument, nullptr, 'o'},
-                                   {"pack-all", no_argument, nullptr, 'a'},
-                                   {"no-validate", no_argument, nullptr, 'n'},
-                                   {"threads", required_argument, nullptr, 't'},
-                                   {"quiet", no_argument, nullptr, 'q'},
-                                   {"list", no_argument, nullptr, 'l'},
-                                   {"verify", no_argument, nullptr, 'v'},
-                                   {"help", no_argument, nullptr, 'h'},
-                                   {nullptr, 0, nullptr, 0}};
-    for (int c; (c = getopt_long(argc, argv, "h", long_options, nullptr)) != -1;)
+    const option long_options[] = {
+        {"original", required_argument, nullptr, 'o'}, {"pack-all", no_argument, nullptr, 'a'},
+        {"no-validate", no_argument, nullptr, 'n'},    {"threads", required_argument, nullptr, 't'},
+        {"quiet", no_argument, nullptr, 'q'},          {"list", no_argument, nullptr, 'l'},
+        {"verify", no_argument, nullptr, 'v'},         {"version", no_argument, nullptr, 'V'},
+        {"help", no_argument, nullptr, 'h'},           {nullptr, 0, nullptr, 0}};
+    opterr = 0; // one sentence, ours
+    for (int c; (c = getopt_long(argc, argv, ":h", long_options, nullptr)) != -1;)
         switch (c) {
         case 'o':
-            kept.emplace_back(optarg);
+            arguments.originals.emplace_back(optarg);
             break;
         case 'a':
             pack_all = true;
@@ -95,11 +95,17 @@ Arguments parse(int argc, char **argv) {
         case 'v':
             arguments.mode = Mode::kVerify;
             break;
+        case 'V':
+            arguments.mode = Mode::kVersion;
+            return arguments;
         case 'h':
             arguments.mode = Mode::kHelp;
             return arguments;
+        case ':':
+            throw UsageError(std::string(argv[optind - 1]) + " wants a value; nybl-pack --help says which");
         default:
-            throw UsageError("unknown option; nybl-pack --help lists them");
+            throw UsageError(std::string(argv[optind - 1]) +
+                             " is no option, or is not written so; nybl-pack --help lists them");
         }
     const int files = argc - optind, wanted = arguments.mode == Mode::kPack ? 2 : 1;
     if (files != wanted)
@@ -110,7 +116,8 @@ Arguments parse(int argc, char **argv) {
         arguments.output = argv[optind + 1];
     if (pack_all)
         arguments.options.keep_original.clear();
-    arguments.options.keep_original.insert(arguments.options.keep_original.end(), kept.begin(), kept.end());
+    arguments.options.keep_original.insert(arguments.options.keep_original.end(), arguments.originals.begin(),
+                                           arguments.originals.end());
     return arguments;
 }
 
@@ -161,6 +168,11 @@ void pack(Arguments &arguments) {
     const std::optional<gguf::MappedFile> model = gguf::MappedFile::open(arguments.input, error);
     if (!model)
         throw std::runtime_error(error);
+    // A name with a slip in it would be packed, and missed by the engine only.
+    for (const std::string &name : arguments.originals)
+        if (std::ranges::none_of(model->contents().tensors,
+                                 [&](const auto &tensor) { return tensor.name == name; }))
+            throw UsageError("--original: the model has no tensor '" + name + "'");
     ProgressLine line(arguments.quiet);
     arguments.options.progress = [&line](std::string_view name, uint64_t done, uint64_t total) {
         line.show(name, done, total);
@@ -215,6 +227,9 @@ void run(Arguments &arguments) {
         return list(arguments);
     case Mode::kVerify:
         return verify(arguments);
+    case Mode::kVersion:
+        std::puts(nybl_build_info());
+        break;
     case Mode::kHelp:
         std::fputs(kUsage, stdout);
     }
