@@ -24,7 +24,7 @@ struct Arguments {
     std::vector<char *> google, own;
     bool machine_readable = false; // stdout carries JSON or CSV alone
 
-    Arguments(int argc, char **argv, char *shorter_time, char *quick_time) {
+    Arguments(int argc, char **argv, char *shorter_time, char *quick_time, char *list_cases) {
         const bool quick = std::any_of(argv, argv + argc,
                                        [](const char *text) { return std::string_view(text) == "--quick"; });
         google = {argv[0], quick ? quick_time : shorter_time};
@@ -35,6 +35,9 @@ struct Arguments {
             if (text == "--benchmark_format=json" || text == "--benchmark_format=csv" ||
                 text.starts_with("--benchmark_list_tests"))
                 machine_readable = true;
+            // By Google Benchmark's own list, to which --benchmark_filter applies.
+            if (text == "--list")
+                google.push_back(list_cases);
         }
     }
 };
@@ -70,8 +73,9 @@ std::vector<unsigned> threads_of(const std::vector<Case> &cases) {
 }
 
 int run(int argc, char **argv) {
-    char shorter_time[] = "--benchmark_min_time=0.1", quick_time[] = "--benchmark_min_time=0.01";
-    Arguments arguments(argc, argv, shorter_time, quick_time);
+    char shorter_time[] = "--benchmark_min_time=0.1", quick_time[] = "--benchmark_min_time=0.01",
+         list_cases[] = "--benchmark_list_tests=true";
+    Arguments arguments(argc, argv, shorter_time, quick_time, list_cases);
     Options options;
     int exit_code = 0;
     if (!parse_options(static_cast<int>(arguments.own.size()), arguments.own.data(), options, exit_code))
@@ -112,9 +116,11 @@ int run(int argc, char **argv) {
     Absent absent;
     const std::vector<Case> cases = collect_cases(shared, model ? &model->contents() : nullptr, absent);
     if (options.list) {
-        for (const Case &of : cases)
-            fmt::print("{}\n", of.name());
-        return 0;
+        register_cases(shared, cases);
+        if (benchmark::RunSpecifiedBenchmarks() > 0)
+            return 0;
+        fmt::print(stderr, "nybl-bench: no case that fits\n");
+        return 1;
     }
     print_machine(out, shared, arena);
     if (model)
@@ -128,7 +134,7 @@ int run(int argc, char **argv) {
 
     register_cases(shared, cases);
     if (benchmark::RunSpecifiedBenchmarks() == 0 && !cases.empty()) {
-        fmt::print(stderr, "nybl-bench: the filter leaves no case; --list names them\n");
+        fmt::print(stderr, "nybl-bench: the filter leaves no case; --list without it names them\n");
         return 1;
     }
     print_table(out, shared);

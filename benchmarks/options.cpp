@@ -114,7 +114,7 @@ bool parse_options(int argc, char **argv, Options &options, int &exit_code) {
         ->capture_default_str();
     app.add_flag("--hot", options.hot, "Keep the weights in the caches instead of cycling through memory");
     app.add_flag("--quick", options.quick, "A smoke test: few small cases, shortly");
-    app.add_flag("--list", options.list, "List the cases and end");
+    app.add_flag("--list", options.list, "List the cases (those that --benchmark_filter leaves) and end");
     app.add_flag("--limits", options.limits_only, "Measure the limits and end");
     app.add_flag("--small-pages", small_pages, "4 KiB pages for weights and read limit instead of 2 MiB");
     app.add_option(

@@ -100,9 +100,9 @@ void print_row(std::FILE *out, const Row &row, const std::set<unsigned> &threads
 
 void print_machine(std::FILE *out, Shared &shared, const Arena &arena) {
     const Machine &machine = shared.machine;
-    fmt::print(out, "{}; {} of its cores, last-level cache {} MiB; nybl {} ({})\n",
+    fmt::print(out, "{}; {} of its cores, last-level cache {} MiB; {}\n",
                machine.cpu.empty() ? "unknown processor" : machine.cpu, machine.cores.size(),
-               machine.last_level_cache >> 20, nybl_version(), nybl_build_info());
+               machine.last_level_cache >> 20, nybl_build_info());
     fmt::print(out, "weights: {}, {:.0f} % of them on 2 MiB pages\n",
                shared.options.hot ? std::string("hot, one copy")
                                   : fmt::format("cycled through {} MiB", arena.bytes().size() >> 20),

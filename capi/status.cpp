@@ -7,12 +7,13 @@
 namespace {
 
 #if defined(__clang__)
-constexpr char kBuildInfo[] = "nybl, clang " __clang_version__;
+#define NYBL_COMPILER "clang " __clang_version__
 #elif defined(__GNUC__)
-constexpr char kBuildInfo[] = "nybl, gcc " __VERSION__;
+#define NYBL_COMPILER "gcc " __VERSION__
 #else
-constexpr char kBuildInfo[] = "nybl";
+#define NYBL_COMPILER "another compiler"
 #endif
+constexpr char kBuildInfo[] = "nybl " NYBL_VERSION_TEXT ", " NYBL_COMPILER ", " NYBL_GPU_PATHS;
 
 } // namespace
 

@@ -44,7 +44,14 @@ def list_matches():
     if done.returncode != 0 or not names:
         return f"exit status {done.returncode}, {len(names)} names"
     wrong = [name for name in names if not name.startswith("decode/Q4_1/")]
-    return f"lists {wrong[0]} too" if wrong else ""
+    if wrong:
+        return f"lists {wrong[0]} too"
+    done = bench("--quick", "--list", "--benchmark_filter=decode/Q4_1/1x")
+    unfiltered = [name for name in done.stdout.split() if not name.startswith("decode/Q4_1/1x")]
+    if done.returncode != 0 or not done.stdout or unfiltered:
+        return f"--benchmark_filter: exit status {done.returncode}, lists {unfiltered[:1]} too"
+    done = bench("--quick", "--list", "--benchmark_filter=nosuch")
+    return "" if done.returncode == 1 and not done.stdout else f"a filter that fits nothing: {done.returncode}"
 
 
 def gpu_run():
