@@ -8,7 +8,7 @@ matrix = rng.standard_normal((96, 512), dtype=np.float32)
 x = rng.standard_normal((4, 512), dtype=np.float32)
 exact = x @ matrix.T
 
-for format in (nybl.Format.Q4_0, nybl.Format.Q4_1, nybl.Format.Q5_1, nybl.Format.Q4_K, nybl.Format.Q5_K):
+for format in (nybl.Format.Q4_0, nybl.Format.Q4_1, nybl.Format.Q5_1, nybl.Format.Q4_K, nybl.Format.Q5_K, nybl.Format.IQ4_NL):
     blocks = nybl.quantize(matrix, format)
     weights = nybl.Weights(blocks, format)
     error = np.linalg.norm(weights.matmul(x) - exact) / np.linalg.norm(exact)

@@ -8,13 +8,31 @@ source "$root/tools/private_apt.sh"
 say() { printf '  %s\n' "$*" >&2; }
 die() { printf 'dev: %s\n' "$*" >&2; exit 1; }
 
+# show_steps NAME LOG: how far the build tool has come, each two seconds, on a terminal: some builds take a quarter of an hour.
+show_steps() {
+    local step
+    while sleep 2 && kill -0 $$ 2>/dev/null; do
+        step=$(tail -c 2000 "$2" 2>/dev/null | grep -oE '^\[ *[0-9]+[/%][0-9]*\]' | tail -n 1) || true
+        printf '\r\x1b[K  %-22s%s' "$1" "$step" >&2
+    done
+}
+
 # run_logged NAME COMMAND...: one progress line, the full output in build/logs/NAME.log, its tail on failure.
 run_logged() {
     local name=$1 log=$root/build/logs/$1.log start=$SECONDS
     shift
     mkdir -p "$root/build/logs"
     printf '  %-22s' "$name" >&2
-    if "$@" >"$log" 2>&1 </dev/null; then
+    local watcher=""
+    [[ -t 2 ]] && { show_steps "$name" "$log" & watcher=$!; }
+    local status=0
+    "$@" >"$log" 2>&1 </dev/null || status=$?
+    if [[ -n $watcher ]]; then
+        kill "$watcher" 2>/dev/null || true
+        wait "$watcher" 2>/dev/null || true
+        printf '\r\x1b[K  %-22s' "$name" >&2
+    fi
+    if ((status == 0)); then
         printf 'ok (%d s)\n' $((SECONDS - start)) >&2
     else
         printf 'FAILED\n' >&2
