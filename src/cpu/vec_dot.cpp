@@ -18,13 +18,15 @@ struct Served {
     nybl_format format;
     uint32_t block;
 };
-constexpr std::array<Served, 7> kFormats = {{{NYBL_Q4_0, 32},
+constexpr std::array<Served, 9> kFormats = {{{NYBL_Q4_0, 32},
                                              {NYBL_Q4_1, 32},
                                              {NYBL_Q5_0, 32},
                                              {NYBL_Q5_1, 32},
+                                             {NYBL_Q8_0, 32},
                                              {NYBL_IQ4_NL, 32},
                                              {NYBL_Q4_K, 256},
-                                             {NYBL_Q5_K, 256}}};
+                                             {NYBL_Q5_K, 256},
+                                             {NYBL_Q6_K, 256}}};
 constexpr size_t kIsas = 3; // avx2, avx_vnni, avx512_vnni
 
 // nybl_vec_dot_fn has no room for a pointer of its own, so each pair has a function and a place for its

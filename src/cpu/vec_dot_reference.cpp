@@ -118,6 +118,35 @@ void vec_dot_256(uint64_t k, const void *w_row, const void *a_row, float *out) n
     *out = reduce8(acc);
 }
 
+// Q6_K: ..., i8 scales[16], f16 d; activations Q8_K.
+void vec_dot_q6_k(uint64_t k, const void *w_row, const void *a_row, float *out) noexcept {
+    const FloatEnvironment environment;
+    const quant::Format &format = *quant::find_format(NYBL_Q6_K);
+    constexpr size_t kActivationBytes = 292, kQuants = 4, kSums = 260, kScales = 192, kScale = 208;
+    const auto *w = static_cast<const uint8_t *>(w_row);
+    const auto *a = static_cast<const uint8_t *>(a_row);
+    float acc[kLanes] = {};
+    for (size_t b = 0; b < k / 256; ++b, w += format.block_bytes, a += kActivationBytes) {
+        quant::WeightGroup groups[8]; // whose codes are sc * (code - 32)
+        format.decode_groups(w, groups);
+        const float scale = load_f16(w + kScale) * load<float>(a);
+        for (size_t j = 0; j < kLanes; ++j) {
+            int32_t sum = 0;
+            for (size_t i = 0; i < 8; ++i) {
+                const int32_t offset = 32 * load_i8(w + kScales + 2 * i + j / 4);
+                for (size_t e = 4 * j; e < 4 * j + 4; ++e) {
+                    sum += (groups[i].code[e] + offset) * load_i8(a + kQuants + 32 * i + e);
+                }
+            }
+            for (size_t half = 2 * j; half < 2 * j + 2; ++half) {
+                sum -= 32 * load_i8(w + kScales + half) * load<int16_t>(a + kSums + 2 * half);
+            }
+            acc[j] = std::fma(static_cast<float>(sum), scale, acc[j]);
+        }
+    }
+    *out = reduce8(acc);
+}
+
 } // namespace
 
 nybl_vec_dot_fn find_vec_dot_reference(nybl_format format) noexcept {
@@ -130,12 +159,16 @@ nybl_vec_dot_fn find_vec_dot_reference(nybl_format format) noexcept {
         return vec_dot_32<NYBL_Q5_0>;
     case NYBL_Q5_1:
         return vec_dot_32<NYBL_Q5_1>;
+    case NYBL_Q8_0:
+        return vec_dot_32<NYBL_Q8_0>;
     case NYBL_IQ4_NL:
         return vec_dot_32<NYBL_IQ4_NL>;
     case NYBL_Q4_K:
         return vec_dot_256<NYBL_Q4_K>;
     case NYBL_Q5_K:
         return vec_dot_256<NYBL_Q5_K>;
+    case NYBL_Q6_K:
+        return vec_dot_q6_k;
     default:
         return nullptr;
     }

@@ -4,7 +4,7 @@
 // Eight partial sums in f32, acc[0..7], start at +0 and run over the blocks in ascending order. Integer sums
 // are exact for every legal byte, q = -128 included.
 //
-// Blocks of 32 (Q4_0, Q5_0, IQ4_NL with Q8_0; Q4_1, Q5_1 with Q8_1): even blocks use lanes 0..3, odd
+// Blocks of 32 (Q4_0, Q5_0, Q8_0, IQ4_NL with Q8_0; Q4_1, Q5_1 with Q8_1): even blocks use lanes 0..3, odd
 // blocks 4..7.
 //   Lane j (or 4 + j), j = 0..3, sums the elements 4j .. 4j+3 and 16+4j .. 16+4j+3 of the block, as one
 //   integer:
@@ -17,6 +17,10 @@
 //   6-bit scale sc[i] of its sub-block i = 0..7, as one integer; minimums go by sub-block:
 //     acc[j] = fma(f32(sum of sc*code*q), f32(d_w * d_a), acc[j]), then
 //     acc[j] = fma(f32(mn[j] * (bsums[2j] + bsums[2j+1])), -f32(dmin * d_a), acc[j])
+// Q6_K with Q8_K: the same lanes with the scale sc of each group of 16 and the unsigned code, 0 .. 63; the 32
+// that it is stored with comes off by sub-block, still in integers:
+//     least = 32 * (sc[2j] * bsums[2j] + sc[2j+1] * bsums[2j+1])
+//     acc[j] = fma(f32(sum of sc*code*q - least), f32(d_w * d_a), acc[j])
 //
 // The tree: t[j] = acc[j] + acc[j+4], j = 0..3; y = (t[0] + t[2]) + (t[1] + t[3]); where there are minimums,
 // y = y + ((least[0] + least[2]) + (least[1] + least[3])). One rounding each, to nearest even.

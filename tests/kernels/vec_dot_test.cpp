@@ -139,7 +139,10 @@ TEST_CASE("C5: sums are exact at the ends of every range", "[vec_dot]") {
                 VecDotRows rows(format, 7);
                 rows.fill(random);
                 for (size_t b = 0; b < rows.blocks; ++b) {
+                    uint8_t scale[2]; // at the end of Q6_K's blocks
+                    std::memcpy(scale, rows.w_block(b) + format.w_halves.back(), sizeof scale);
                     std::memset(rows.w_block(b) + 4, w_byte, format.w_bytes - 4);
+                    std::memcpy(rows.w_block(b) + format.w_halves.back(), scale, sizeof scale);
                     std::memset(rows.a_block(b) + 4, a_byte, format.a_bytes - 4);
                 }
                 require_all_equal(rows);
@@ -274,8 +277,10 @@ TEST_CASE("generated dot products keep both calling conventions", "[vec_dot]") {
                 const cpu::jit::KernelKey key{cpu::jit::KernelKind::VecDot, format.id, isa};
                 cpu::jit::VecDot32 of_32(key);
                 cpu::jit::VecDot256 of_256(key);
-                const std::span<const uint8_t> code =
-                    format.block == 32 ? of_32.finish(abi) : of_256.finish(abi);
+                cpu::jit::VecDotQ6K of_q6_k(key);
+                const std::span<const uint8_t> code = format.block == 32       ? of_32.finish(abi)
+                                                      : format.id == NYBL_Q6_K ? of_q6_k.finish(abi)
+                                                                               : of_256.finish(abi);
                 const void *entry = cpu::jit::make_executable(code);
                 REQUIRE(entry != nullptr);
                 VecDotRows rows(format, 15);

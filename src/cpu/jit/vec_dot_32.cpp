@@ -9,9 +9,8 @@
 namespace nybl::cpu::jit {
 namespace {
 
-constexpr int kGroup = 4;           // blocks whose headers are converted together
-constexpr int kUnrolled = 8;        // blocks per step of the main loop
-constexpr uint8_t kTableBias = 128; // vpdpbusd takes the table unsigned
+constexpr int kGroup = 4;      // blocks whose headers are converted together
+constexpr uint8_t kBias = 128; // vpdpbusd takes signed values unsigned
 
 // The values of IQ4_NL codes.
 constexpr int8_t kTable[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
@@ -20,11 +19,12 @@ constexpr int8_t kTable[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 
 
 VecDot32::VecDot32(const KernelKey &key)
     : VecDotGenerator(key), has_min_(key.format == NYBL_Q4_1 || key.format == NYBL_Q5_1),
-      table_(key.format == NYBL_IQ4_NL), offset_(key.format == NYBL_Q4_0   ? 8
-                                                 : key.format == NYBL_Q5_0 ? 16
-                                                                           : 0),
+      table_(key.format == NYBL_IQ4_NL), bytes_(key.format == NYBL_Q8_0),
+      offset_(key.format == NYBL_Q4_0   ? 8
+              : key.format == NYBL_Q5_0 ? 16
+                                        : 0),
       fifth_(key.format == NYBL_Q5_0 || key.format == NYBL_Q5_1),
-      w_bytes_(16 + (has_min_ ? 4 : 2) + (fifth_ ? 4 : 0)), w_quants_(w_bytes_ - 16),
+      w_quants_((has_min_ ? 4 : 2) + (fifth_ ? 4 : 0)), w_bytes_(w_quants_ + (bytes_ ? 32 : 16)),
       a_bytes_(has_min_ ? 36 : 34), a_quants_(has_min_ ? 4 : 2) {}
 
 // r8 weights, r9 activations, r10 blocks left, r11 prefetch cursor; rax, rcx, rdx for headers and addresses
@@ -37,7 +37,7 @@ VecDot32::VecDot32(const KernelKey &key)
 // ymm8 .. ymm10  temporaries
 // ymm11  what codes are stored with beside their value (Q4_0, Q5_0), or the table (IQ4_NL)
 // ymm12, ymm13  which scale goes to which lane
-// ymm14  16-bit ones (AVX2), 128 (IQ4_NL on VNNI);  ymm15  nibble mask
+// ymm14  16-bit ones (AVX2), 128 (IQ4_NL and Q8_0 on VNNI);  ymm15  nibble mask
 void VecDot32::emit() {
     open_frame({.saved = 0, .vectors = 16, .stack = 16});
     mov(w, ptr[args]);
@@ -46,18 +46,20 @@ void VecDot32::emit() {
     start_prefetch();
     vxorps(ymm0, ymm0, ymm0);
     vxorps(ymm1, ymm1, ymm1);
-    vmovdqa(ymm15, ptr[rip + broadcast_u8(0x0F)]);
-    if (!vnni()) {
+    if (!bytes_) {
+        vmovdqa(ymm15, ptr[rip + broadcast_u8(0x0F)]);
+    }
+    if (!vnni() && !bytes_) {
         vmovdqa(ymm14, ptr[rip + broadcast_u16(1)]);
-    } else if (table_) {
-        vmovdqa(ymm14, ptr[rip + broadcast_u8(kTableBias)]);
+    } else if (table_ || (bytes_ && vnni())) {
+        vmovdqa(ymm14, ptr[rip + broadcast_u8(kBias)]);
     }
     if (offset_) {
         vmovdqa(ymm11, ptr[rip + broadcast_u8(offset_)]);
     } else if (table_) {
         uint8_t table[16];
         for (size_t i = 0; i < 16; ++i) {
-            table[i] = static_cast<uint8_t>(kTable[i] + (vnni() ? kTableBias : 0));
+            table[i] = static_cast<uint8_t>(kTable[i] + (vnni() ? kBias : 0));
         }
         vmovdqa(ymm11, ptr[rip + broadcast_16(table)]);
     }
@@ -71,22 +73,25 @@ void VecDot32::emit() {
     vmovdqa(ymm13, ptr[rax + 32]);
 
     Xbyak::Label loop, rest, tails[kGroup], end;
-    sub(blocks, kUnrolled);
+    const int unrolled = bytes_ ? kGroup : 2 * kGroup; // a step of the prefetch's size
+    sub(blocks, unrolled);
     jb(rest);
     align(32);
     L(loop);
-    prefetch_weights(kUnrolled * w_bytes_);
-    for (int i = 0; i < kUnrolled / kGroup; ++i) {
+    prefetch_weights(unrolled * w_bytes_);
+    for (int i = 0; i < unrolled / kGroup; ++i) {
         emit_group(kGroup);
     }
-    sub(blocks, kUnrolled);
+    sub(blocks, unrolled);
     jae(loop);
     L(rest);
-    add(blocks, kUnrolled - kGroup); // left after one more group
-    jnc(tails[0]);
-    emit_group(kGroup);
-    sub(blocks, kGroup);
-    L(tails[0]);
+    if (unrolled > kGroup) {
+        add(blocks, unrolled - kGroup); // left after one more group
+        jnc(tails[0]);
+        emit_group(kGroup);
+        sub(blocks, kGroup);
+        L(tails[0]);
+    }
     add(blocks, kGroup);
     jz(end);
     cmp(blocks, 2);
@@ -203,9 +208,13 @@ void VecDot32::emit_pair(int pair, bool both, const Xbyak::Ymm &scale) {
     const int w0 = 2 * pair * w_bytes_, w1 = w0 + w_bytes_;
     const int a0 = 2 * pair * a_bytes_ + a_quants_, a1 = a0 + a_bytes_;
     load_two(ymm4, w, w0 + w_quants_, w1 + w_quants_, both);
-    vpsrlw(ymm5, ymm4, 4);
-    vpand(ymm4, ymm4, ymm15);
-    vpand(ymm5, ymm5, ymm15);
+    if (bytes_) {
+        load_two(ymm5, w, w0 + w_quants_ + 16, w1 + w_quants_ + 16, both);
+    } else {
+        vpsrlw(ymm5, ymm4, 4);
+        vpand(ymm4, ymm4, ymm15);
+        vpand(ymm5, ymm5, ymm15);
+    }
     load_two(ymm6, a, a0, a1, both);
     load_two(ymm7, a, a0 + 16, a1 + 16, both);
     if (fifth_) {
@@ -216,7 +225,13 @@ void VecDot32::emit_pair(int pair, bool both, const Xbyak::Ymm &scale) {
         vpshufb(ymm5, ymm11, ymm5);
     }
     if (vnni()) {
+        if (bytes_) {
+            vpxor(ymm4, ymm4, ymm14);
+            vpxor(ymm5, ymm5, ymm14);
+        }
         dot_unsigned_vnni();
+    } else if (bytes_) {
+        dot_signed();
     } else if (table_) {
         dot_table();
     } else {
@@ -271,12 +286,12 @@ void VecDot32::dot_unsigned() {
     vpmaddwd(ymm8, ymm8, ymm14);
 }
 
-// ymm8 = the same by vpdpbusd, and table values less their bias.
+// ymm8 = the same by vpdpbusd, and signed values less their bias.
 void VecDot32::dot_unsigned_vnni() {
     vpxor(ymm8, ymm8, ymm8);
     vpdpbusd(ymm8, ymm4, ymm6);
     vpdpbusd(ymm8, ymm5, ymm7);
-    if (offset_ || table_) {
+    if (offset_ || table_ || bytes_) {
         const Xbyak::Ymm &excess = offset_ ? ymm11 : ymm14;
         vpxor(ymm9, ymm9, ymm9);
         vpdpbusd(ymm9, excess, ymm6);
@@ -297,6 +312,26 @@ void VecDot32::dot_table() {
     vpmaddwd(ymm8, ymm8, ymm14);
     vpmaddwd(ymm9, ymm9, ymm14);
     vpaddd(ymm8, ymm8, ymm9);
+}
+
+// ymm8 = dot of signed bytes, -128 on either side included, which rules out vpmaddubsw: products of 16-bit
+// numbers instead, the odd bytes shifted down, the even ones 256 times too large until they are summed (at
+// most 4 * 2^15 * 2^7).
+void VecDot32::dot_signed() {
+    const Xbyak::Ymm weights[] = {ymm4, ymm5}, q[] = {ymm6, ymm7}, odd[] = {ymm8, ymm9};
+    for (int half = 0; half < 2; ++half) {
+        vpsraw(odd[half], weights[half], 8);
+        vpsraw(ymm10, q[half], 8);
+        vpmaddwd(odd[half], odd[half], ymm10);
+        vpsllw(weights[half], weights[half], 8);
+        vpsllw(q[half], q[half], 8);
+        vpsraw(q[half], q[half], 8);
+        vpmaddwd(weights[half], weights[half], q[half]);
+    }
+    vpaddd(ymm4, ymm4, ymm5);
+    vpsrad(ymm4, ymm4, 8);
+    vpaddd(ymm8, ymm8, ymm9);
+    vpaddd(ymm8, ymm8, ymm4);
 }
 
 } // namespace nybl::cpu::jit

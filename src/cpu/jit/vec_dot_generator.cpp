@@ -1,4 +1,4 @@
-// What the vec_dot generators for blocks of 32 and of 256 share, and the choice between them.
+// What the vec_dot generators share, and the choice between them.
 #include "cpu/jit/vec_dot_generator.h"
 
 #include "base/status.h"
@@ -67,10 +67,13 @@ VecDotKernel vec_dot_kernel(nybl_format format, nybl_isa isa) noexcept {
         case NYBL_Q4_1:
         case NYBL_Q5_0:
         case NYBL_Q5_1:
+        case NYBL_Q8_0:
             return kernel<VecDotKernel>(key, make_generator<VecDot32>);
         case NYBL_Q4_K:
         case NYBL_Q5_K:
             return kernel<VecDotKernel>(key, make_generator<VecDot256>);
+        case NYBL_Q6_K:
+            return kernel<VecDotKernel>(key, make_generator<VecDotQ6K>);
         default:
             break;
         }

@@ -1,11 +1,11 @@
-// The two vec_dot generators, for blocks of 32 and of 256; vec_dot_kernel.h is what callers use.
+// The vec_dot generators, for blocks of 32, of 256 and for Q6_K's; vec_dot_kernel.h is what callers use.
 #pragma once
 
 #include "cpu/jit/generator.h"
 
 namespace nybl::cpu::jit {
 
-// What both share: the dot of bytes on each instruction set, fifth bits, the loop's registers.
+// What they share: the dot of bytes on each instruction set, fifth bits, the loop's registers.
 class VecDotGenerator : public Generator {
   protected:
     explicit VecDotGenerator(const KernelKey &key) : Generator(key) {}
@@ -26,7 +26,7 @@ class VecDotGenerator : public Generator {
     const Xbyak::Reg64 w = r8, a = r9, blocks = r10, cursor = r11;
 };
 
-// Q4_0, Q5_0, IQ4_NL with Q8_0; Q4_1, Q5_1 with Q8_1.
+// Q4_0, Q5_0, Q8_0, IQ4_NL with Q8_0; Q4_1, Q5_1 with Q8_1.
 class VecDot32 : public VecDotGenerator {
   public:
     explicit VecDot32(const KernelKey &key);
@@ -46,12 +46,14 @@ class VecDot32 : public VecDotGenerator {
     void dot_unsigned();
     void dot_unsigned_vnni();
     void dot_table();
+    void dot_signed();
 
     const bool has_min_;
     const bool table_;     // IQ4_NL
+    const bool bytes_;     // Q8_0
     const uint8_t offset_; // of what is stored over the code: 8 (Q4_0), 16 (Q5_0)
     const bool fifth_;     // Q5_0, Q5_1
-    const int w_bytes_, w_quants_, a_bytes_, a_quants_;
+    const int w_quants_, w_bytes_, a_bytes_, a_quants_;
 };
 
 // Q4_K, Q5_K with Q8_K.
@@ -70,6 +72,21 @@ class VecDot256 : public VecDotGenerator {
 
     const bool fifth_; // Q5_K
     const int w_bytes_, w_quants_;
+};
+
+// Q6_K with Q8_K.
+class VecDotQ6K : public VecDotGenerator {
+  public:
+    explicit VecDotQ6K(const KernelKey &key) : VecDotGenerator(key) {}
+
+  protected:
+    void emit() override;
+
+  private:
+    void load_scales();
+    void add_half(int half);
+    void add_sub_block(const Xbyak::Ymm &codes, int sub_block);
+    void finish_block();
 };
 
 } // namespace nybl::cpu::jit

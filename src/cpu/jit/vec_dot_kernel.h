@@ -18,7 +18,8 @@ using VecDotKernel = void (*)(const VecDotArgs *args);
 // Formats with such a kernel; the others run the reference.
 constexpr bool has_vec_dot_kernel(nybl_format format) noexcept {
     return format == NYBL_Q4_0 || format == NYBL_Q4_1 || format == NYBL_Q5_0 || format == NYBL_Q5_1 ||
-           format == NYBL_IQ4_NL || format == NYBL_Q4_K || format == NYBL_Q5_K;
+           format == NYBL_Q8_0 || format == NYBL_IQ4_NL || format == NYBL_Q4_K || format == NYBL_Q5_K ||
+           format == NYBL_Q6_K;
 }
 
 // The kernel of a format on avx2, avx_vnni or avx512_vnni; NULL with a sentence where there is none.
