@@ -6,6 +6,7 @@
 #include <mutex>
 #include <new>
 
+#include "base/environment.h"
 #include "checks.h"
 #include "cpu/isa.h"
 #include "cpu/thread_count.h"
@@ -175,6 +176,13 @@ void announce(const nybl_context &ctx) {
                   cpu::isa_name(ctx.isa), ctx.pool.n_threads(), ctx.device ? ", GPU " : "",
                   ctx.device ? gpu::traits_of(*ctx.device).name : "");
     log_message(ctx, 0, message);
+    if (const char *cap = environment("NYBL_MAX_ISA");
+        cap && *cap && cpu::isa_from_name(cap) == NYBL_ISA_BEST) {
+        std::snprintf(
+            message, sizeof message,
+            "NYBL_MAX_ISA is ignored: \"%.40s\" is none of scalar, avx2, avx_vnni, avx512_vnni, amx", cap);
+        log_message(ctx, 1, message);
+    }
     if (ctx.tuning.refusal[0] != '\0') {
         std::snprintf(message, sizeof message, "the file that NYBL_TUNING names is ignored: %s",
                       ctx.tuning.refusal);

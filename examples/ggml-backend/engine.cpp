@@ -1,10 +1,4 @@
 // nybl-engine: speed and logits of a model on an unmodified llama.cpp, with or without the plugin.
-//
-//   nybl-engine quantize IN OUT FORMAT            llama.cpp's own quantizer; FORMAT F32, Q4_0, Q4_1, ...
-//   nybl-engine bench MODEL THREADS P,P,.. G R    R rounds: prompts of P tokens, then G generated; tokens per
-//   second nybl-engine logits MODEL TEXT OUT CHUNKS THREADS [RPC] nybl-engine compare BASE OTHER
-//
-// NYBL_GGML_PLUGIN in the environment names the plugin to load; without it this is stock llama.cpp.
 #include "engine.h"
 
 #include <ggml-backend.h>
@@ -18,6 +12,17 @@
 
 namespace engine {
 namespace {
+
+constexpr char kUsage[] = R"(usage: nybl-engine quantize IN OUT FORMAT
+           llama.cpp's own quantizer; FORMAT F32, Q4_0, Q4_1, ...
+       nybl-engine bench MODEL THREADS P,P,.. G R
+           R rounds: prompts of P tokens, then G generated; tokens per second
+       nybl-engine logits MODEL TEXT OUT CHUNKS THREADS [RPC-SERVERS]
+           the logits of a text's first chunks, into a file
+       nybl-engine compare BASE OTHER
+           two such files: perplexity, KL divergence, share of the same top token
+NYBL_GGML_PLUGIN in the environment names the plugin to load; without it this is stock llama.cpp.
+)";
 
 // The scheduler shows every node of every graph, on whichever device it runs.
 bool count_node(ggml_tensor *node, bool ask, void *user) {
@@ -176,7 +181,7 @@ int run(int argc, char **argv) {
     }
     if (command == "compare" && argc == 4)
         return compare_logits(argv[2], argv[3]);
-    std::fprintf(stderr, "usage: see the top of engine.cpp\n");
+    std::fputs(kUsage, stderr);
     return 2;
 }
 

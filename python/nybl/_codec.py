@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import ctypes
 import enum
-from typing import Any, Callable, Optional
+import operator
+from typing import Any, Callable, Optional, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -53,16 +54,27 @@ class Level(enum.IntEnum):
     BEST = 3
 
 
+# A number of GGUF files by any name: gguf.GGMLQuantizationType.Q4_K is one.
+FormatLike = Union[Format, int]
+
+
+def as_format(format: FormatLike) -> Format:
+    try:
+        return Format(operator.index(format))
+    except (TypeError, ValueError):
+        raise ValueError(f"format is {format!r}; a nybl.Format or its number is needed") from None
+
+
 def _info(format: Format) -> FormatInfo:
     info = FormatInfo()
     call("nybl_format_get_info", int(format), ctypes.byref(info))
     return info
 
 
-def row_bytes(format: Format, k: int) -> int:
+def row_bytes(format: FormatLike, k: int) -> int:
     """Bytes of a row of k elements."""
     size = ctypes.c_size_t()
-    call("nybl_row_bytes", int(format), k, ctypes.byref(size))
+    call("nybl_row_bytes", int(as_format(format)), k, ctypes.byref(size))
     return size.value
 
 
@@ -80,7 +92,10 @@ def pointer(array: Optional[npt.NDArray[Any]]) -> Optional[int]:
 
 def block_rows(blocks: Any, format: Format) -> tuple[Blocks, int]:
     """Blocks as u8 [rows, bytes], and K."""
-    rows = matrix(blocks, np.uint8, "blocks")
+    given = np.asarray(blocks)
+    if given.dtype != np.uint8:  # a matrix of floats would be cast, and multiplied as if it were blocks
+        raise TypeError(f"blocks are {given.dtype}; uint8 is needed, as nybl.quantize makes them")
+    rows = matrix(given, np.uint8, "blocks")
     if rows.shape[1] % format.block_bytes:
         raise ValueError(f"blocks: {rows.shape[1]} bytes are no whole number of {format.name} blocks "
                          f"of {format.block_bytes}")
@@ -114,11 +129,12 @@ def importance_row(importance: Optional[npt.ArrayLike], k: int) -> Optional[Floa
     return row
 
 
-def quantize(array: npt.ArrayLike, format: Format, *, importance: Optional[npt.ArrayLike] = None,
+def quantize(array: npt.ArrayLike, format: FormatLike, *, importance: Optional[npt.ArrayLike] = None,
              level: Level = Level.DEFAULT, context: Optional[Context] = None,
              progress: Optional[ProgressCallback] = None) -> Blocks:
     """f32 [rows, K] as u8 [rows, row_bytes(format, K)]. importance: K weights of the squared error. context: its
     threads are used. progress(rows_done, rows) may return True to stop (Error, CANCELLED)."""
+    format = as_format(format)
     values = matrix(array, np.float32, "array")
     rows, k = values.shape
     weights = importance_row(importance, k)
@@ -129,9 +145,10 @@ def quantize(array: npt.ArrayLike, format: Format, *, importance: Optional[npt.A
     return out
 
 
-def dequantize(blocks: npt.NDArray[np.uint8], format: Format, *, context: Optional[Context] = None,
+def dequantize(blocks: npt.NDArray[np.uint8], format: FormatLike, *, context: Optional[Context] = None,
                progress: Optional[ProgressCallback] = None) -> FloatArray:
     """u8 [rows, bytes] as f32 [rows, K]."""
+    format = as_format(format)
     rows, k = block_rows(blocks, format)
     out = np.empty((rows.shape[0], k), np.float32)
     options = codec_options(Level.DEFAULT, context, progress)
@@ -140,7 +157,8 @@ def dequantize(blocks: npt.NDArray[np.uint8], format: Format, *, context: Option
     return out
 
 
-def validate(blocks: npt.NDArray[np.uint8], format: Format) -> None:
+def validate(blocks: npt.NDArray[np.uint8], format: FormatLike) -> None:
     """Raises Error (INVALID_DATA) that names the first bad row and block."""
+    format = as_format(format)
     rows, k = block_rows(blocks, format)
     call("nybl_validate", int(format), rows.shape[0], k, pointer(rows), 0, rows.size)

@@ -38,11 +38,17 @@ def build_info() -> str:
     return str(lib.nybl_build_info().decode())
 
 
+def thread_count(threads: int) -> int:
+    if not 0 <= threads < 2**32:  # ctypes would wrap it round
+        raise ValueError(f"threads is {threads}; 0 (as many as may be used) or more is needed")
+    return threads
+
+
 class Context:
     """An instruction set, threads (0: the cores this process may use) and memory. Weights keep theirs alive."""
 
     def __init__(self, threads: int = 0, max_isa: Isa = Isa.BEST) -> None:
-        desc = ContextDesc(n_threads=threads, max_isa=int(max_isa))
+        desc = ContextDesc(n_threads=thread_count(threads), max_isa=int(max_isa))
         handle = ctypes.c_void_p()
         call("nybl_context_create", ctypes.byref(desc), ctypes.byref(handle))
         self.handle = handle

@@ -10,9 +10,9 @@ from typing import Any, Optional
 import numpy as np
 import numpy.typing as npt
 
-from ._codec import (Blocks, Format, Level, ProgressCallback, block_rows, codec_options, importance_row,
-                     pointer)
-from ._context import Context, Isa, default_context
+from ._codec import (Blocks, Format, FormatLike, Level, ProgressCallback, as_format, block_rows, codec_options,
+                     importance_row, pointer)
+from ._context import Context, Isa, default_context, thread_count
 from ._library import KernelInfo, MatmulArgs, MatmulIdArgs, WeightsDesc, call, lib
 
 
@@ -52,8 +52,9 @@ class Weights:
 
     storage ORIGINAL uses the blocks where they are and keeps the array. validate: refuse non-finite scales."""
 
-    def __init__(self, blocks: Blocks, format: Format, *, context: Optional[Context] = None,
+    def __init__(self, blocks: Blocks, format: FormatLike, *, context: Optional[Context] = None,
                  storage: Storage = Storage.PACKED, validate: bool = False) -> None:
+        format = as_format(format)
         array = np.asarray(blocks)
         if array.ndim not in (2, 3):
             raise ValueError(f"blocks have {array.ndim} dimensions; [N, bytes] or [experts, N, bytes] is needed")
@@ -68,10 +69,11 @@ class Weights:
                    rows if storage == Storage.ORIGINAL else None)
 
     @classmethod
-    def quantize(cls, array: npt.ArrayLike, format: Format, *, importance: Optional[npt.ArrayLike] = None,
+    def quantize(cls, array: npt.ArrayLike, format: FormatLike, *, importance: Optional[npt.ArrayLike] = None,
                  level: Level = Level.DEFAULT, context: Optional[Context] = None,
                  progress: Optional[ProgressCallback] = None) -> Weights:
         """Quantizes f32 [N, K] or [experts, N, K] and packs, in one step."""
+        format = as_format(format)
         values = np.ascontiguousarray(array, dtype=np.float32)
         if values.ndim not in (2, 3):
             raise ValueError(f"array has {values.ndim} dimensions; [N, K] or [experts, N, K] is needed")
@@ -102,6 +104,10 @@ class Weights:
         self._kept = kept
         weakref.finalize(self, _destroy_weights, handle, kept)
 
+    def __repr__(self) -> str:
+        experts = f"{self.n_experts} x " if self.n_experts > 1 else ""
+        return f"<nybl.Weights {self.format.name}, {experts}{self.n} x {self.k}>"
+
     def matmul(self, x: npt.ArrayLike, *, bias: Optional[npt.ArrayLike] = None, dtype: npt.DTypeLike = np.float32,
                compute: Compute = Compute.DEFAULT, threads: int = 0) -> npt.NDArray[Any]:
         """x[..., K] (f32, or f16) * W^T (+ bias) as [..., N] of dtype (f32 or f16)."""
@@ -114,7 +120,7 @@ class Weights:
         y = _output(values.shape[:-1] + (self.n,), dtype)
         m = int(np.prod(values.shape[:-1], dtype=np.uint64))
         args = MatmulArgs(m=m, x=pointer(values), x_type=_element_type(values), y=pointer(y),
-                          y_type=_element_type(y), bias=pointer(row), compute=int(compute), n_threads=threads)
+                          y_type=_element_type(y), bias=pointer(row), compute=int(compute), n_threads=thread_count(threads))
         call("nybl_matmul", self.handle, ctypes.byref(args))
         return y
 

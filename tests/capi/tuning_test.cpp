@@ -42,6 +42,18 @@ nybl::Context logged_context(nybl_isa isa, std::string *log) {
     return nybl::Context(desc);
 }
 
+// Sets NYBL_MAX_ISA for a scope.
+class MaxIsa {
+  public:
+    explicit MaxIsa(const char *value) : before_(variable("NYBL_MAX_ISA", "")) {
+        setenv("NYBL_MAX_ISA", value, 1);
+    }
+    ~MaxIsa() { before_.empty() ? unsetenv("NYBL_MAX_ISA") : setenv("NYBL_MAX_ISA", before_.c_str(), 1); }
+
+  private:
+    const std::string before_;
+};
+
 // Runs the test case of that name in a new process.
 int run_case(const std::vector<std::string> &added_environment, std::string out = "--out=-") {
     std::vector<std::string> variables = added_environment;
@@ -77,6 +89,25 @@ std::vector<uint32_t> experts_bits(const nybl::Context &ctx, nybl_format format,
 }
 
 } // namespace
+
+TEST_CASE("a NYBL_MAX_ISA that names no instruction set is told by the log, and caps nothing") {
+    std::string log;
+    nybl_isa uncapped;
+    {
+        const MaxIsa variable("");
+        uncapped = logged_context(NYBL_ISA_BEST, &log).isa();
+        CHECK(log.find("NYBL_MAX_ISA") == std::string::npos);
+    }
+    {
+        const MaxIsa variable("AVX2"); // names are lower-case
+        CHECK(logged_context(NYBL_ISA_BEST, &log).isa() == uncapped);
+        CHECK(log.find("1: NYBL_MAX_ISA is ignored: \"AVX2\" is none of scalar, avx2") != std::string::npos);
+    }
+    log.clear();
+    const MaxIsa variable("scalar");
+    CHECK(logged_context(NYBL_ISA_BEST, &log).isa() == NYBL_ISA_SCALAR);
+    CHECK(log.find("NYBL_MAX_ISA") == std::string::npos);
+}
 
 TEST_CASE(kCaseName) {
     const std::string reason = variable(kReasonVariable, "(table): "), line = variable(kLogVariable, "");

@@ -22,6 +22,15 @@ def raises(status, call, *arguments, **named):
     raise AssertionError(f"{call} did not fail")
 
 
+def refused(kind, text, call, *arguments, **named):
+    try:
+        call(*arguments, **named)
+    except kind as error:
+        assert text in str(error), error
+        return
+    raise AssertionError(f"{call} did not fail")
+
+
 def round_trip():
     matrix = rng.standard_normal((5, 512), dtype=np.float32)
     for format in FORMATS:
@@ -51,6 +60,8 @@ def products():
         assert np.allclose(weights.matmul(x, bias=bias), y + bias, atol=1e-5)
         assert (weights.matmul(x, dtype=np.float16) == y.astype(np.float16)).all()
         assert (weights.matmul(x.astype(np.float16)) == weights.matmul(x.astype(np.float16).astype(np.float32))).all()
+        by_number = nybl.Weights(blocks, np.int64(format))  # as gguf's own enumeration counts them
+        assert by_number.format is format and repr(by_number) == f"<nybl.Weights {format.name}, 33 x 256>"
         assert weights.explain(3).name and weights.explain(3).reason
 
 
@@ -77,6 +88,11 @@ def failures():
     raises(nybl.Status.INVALID_DATA, nybl.quantize, np.full((1, 32), np.nan), nybl.Format.Q4_0)
     raises(nybl.Status.CANCELLED, nybl.quantize, np.ones((4096, 64)), nybl.Format.Q4_0, progress=lambda done, n: True)
     weights = nybl.Weights(nybl.quantize(np.ones((4, 64)), nybl.Format.Q4_0), nybl.Format.Q4_0)
+    for format in ("Q4_0", 99, None):
+        refused(ValueError, "nybl.Format", nybl.quantize, np.ones((4, 64)), format)
+    refused(TypeError, "float32", nybl.Weights, np.ones((4, 72), np.float32), nybl.Format.Q4_0)
+    refused(ValueError, "threads is -1", nybl.Context, threads=-1)
+    refused(ValueError, "threads is -1", weights.matmul, np.ones(64), threads=-1)
     for wrong in (np.ones(63), np.ones((2, 65)), np.float32(1)):
         try:
             weights.matmul(wrong)
