@@ -36,11 +36,12 @@ TEST_CASE("C4: the encoders' bytes are the same on every instruction set", "[qua
         SKIP("this machine has no instruction set to compare with the scalar one");
     constexpr size_t k = 1280; // five super-blocks; 40 blocks of 32
     Numbers numbers(14);
-    std::vector<float> x = numbers.bells(4 * k), importance(k);
+    std::vector<float> x = numbers.bells(5 * k), importance(k);
     for (size_t i = 0; i < k; ++i) {
         x[k + i] += 3.0f;
         x[2 * k + i] *= i % 37 == 0 ? 50.0f : 1.0f;
         x[3 * k + i] *= 0x1p-20f;
+        x[4 * k + i] = i % 32 == 0 ? 127.0f : static_cast<float>(i * 7 % 253) / 2 - 63.0f; // ties
         importance[i] = numbers.uniform() * numbers.uniform();
     }
     for (const nybl_format id : kAllFormats)
@@ -48,8 +49,25 @@ TEST_CASE("C4: the encoders' bytes are the same on every instruction set", "[qua
             for (const float *weights :
                  {static_cast<const float *>(nullptr), static_cast<const float *>(importance.data())}) {
                 INFO(format_of(id).name << " level " << level);
-                CHECK(encode(id, level, x, 4, weights, isa) == encode(id, level, x, 4, weights));
+                CHECK(encode(id, level, x, 5, weights, isa) == encode(id, level, x, 5, weights));
             }
+}
+
+TEST_CASE("Q8_0's plain encoder rounds halves away from zero", "[quant]") {
+    std::vector<float> x(8 * 32);
+    std::vector<int8_t> expected;
+    for (size_t i = 0; i < x.size(); ++i) {
+        x[i] = i % 32 == 0 ? 127.0f : static_cast<float>(i) / 2 - 64.0f; // the scale of each block is 1
+        expected.push_back(static_cast<int8_t>(x[i] < 0 ? std::ceil(x[i] - 0.5f) : std::floor(x[i] + 0.5f)));
+    }
+    for (const nybl_isa isa : {NYBL_ISA_SCALAR, nybl::cpu::effective_isa(NYBL_ISA_BEST)}) {
+        const std::vector<uint8_t> blocks = encode(NYBL_Q8_0, NYBL_LEVEL_PLAIN, x, 1, nullptr, isa);
+        std::vector<int8_t> codes;
+        for (size_t b = 0; b < 8; ++b)
+            for (size_t i = 0; i < 32; ++i)
+                codes.push_back(static_cast<int8_t>(blocks[34 * b + 2 + i]));
+        CHECK(codes == expected);
+    }
 }
 
 TEST_CASE("decoded values are the same bits on every instruction set", "[quant]") {
