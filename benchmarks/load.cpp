@@ -261,8 +261,11 @@ int main(int argc, char **argv) {
     CLI::App app("Time and memory until a model's first correct products over every page of it.");
     double megabytes = 512;
     std::string parent = std::filesystem::temp_directory_path();
-    app.add_option("--mb", megabytes, "size of the synthetic model")->check(CLI::Range(1., 1e6));
-    app.add_option("--folder", parent, "where the model and its packed file lie for a while");
+    app.add_option("--mb", megabytes, "size of the synthetic model")
+        ->check(CLI::Range(1., 1e6))
+        ->capture_default_str();
+    app.add_option("--folder", parent, "where the model and its packed file lie for a while")
+        ->capture_default_str();
     CLI11_PARSE(app, argc, argv);
     std::string folder = parent + "/nybl-load-XXXXXX";
     if (!mkdtemp(folder.data())) {

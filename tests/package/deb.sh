@@ -13,6 +13,16 @@ for tool in cpack dpkg-deb dpkg-shlibdeps; do
 done
 
 make_packages() { cpack --config "$NYBL_BUILD_DIR/CPackConfig.cmake" -B "$scratch/debs"; }
+# As ./dev deb does: the time that files get is the commit's.
+same_again() {
+    local again
+    export SOURCE_DATE_EPOCH=1700000000
+    for again in one two; do
+        cpack --config "$NYBL_BUILD_DIR/CPackConfig.cmake" -B "$scratch/$again" && sleep 1 || return 1
+    done
+    diff <(cd "$scratch/one" && sha256sum ./*.deb) <(cd "$scratch/two" && sha256sum ./*.deb) || because "packages made twice differ"
+}
+
 deb() { echo "$scratch"/debs/"$1"_*.deb; }
 
 # field PACKAGE FIELD PATTERN
@@ -77,6 +87,7 @@ in_clean_root() {
 
 check "the Debian packages are made" make_packages
 check "the Debian packages describe themselves" describe_themselves
+check "the Debian packages are the same when they are made again" same_again
 check "the Debian packages have every installed file once" share_the_files
 check "the Debian packages unpack into a clean root" unpack
 check "a C program compiles against the packages by pkg-config" compile_by_pkg_config
