@@ -120,7 +120,7 @@ std::string name_of(size_t i) {
 }
 
 // What an engine without packed files does at every start.
-uint64_t pack_at_start(const Files &files) {
+uint64_t pack_at_start(const Files &files, double &anonymous_mb) {
     const Context context;
     const gguf::MappedFile model = open_model(files.model);
     const std::vector<float> x = activations();
@@ -135,37 +135,41 @@ uint64_t pack_at_start(const Files &files) {
         all.emplace_back(context, desc);
         outputs = outputs * 31 + product(all.back(), x);
     }
+    anonymous_mb = status_mb("RssAnon:"); // while the weights live
     return outputs;
 }
 
-uint64_t map_packed(const Files &files) {
+uint64_t map_packed(const Files &files, double &anonymous_mb) {
     const Context context;
     const Pack file(context, files.packed.c_str());
     const std::vector<float> x = activations();
     uint64_t outputs = 0;
     for (size_t i = 0; i < file.count(); ++i)
         outputs = outputs * 31 + product(file.weights(name_of(i).c_str()), x);
+    anonymous_mb = status_mb("RssAnon:");
     return outputs;
 }
 
-uint64_t write_packed(const Files &files) {
+uint64_t write_packed(const Files &files, double &anonymous_mb) {
     const Context context;
     pack::pack_model(context, open_model(files.model), files.packed, {});
+    anonymous_mb = status_mb("RssAnon:");
     return 0;
 }
 
-uint64_t read_packed(const Files &files) {
+uint64_t read_packed(const Files &files, double &anonymous_mb) {
     const int file = open(files.packed.c_str(), O_RDONLY | O_CLOEXEC);
     std::vector<char> buffer(1 << 20);
     uint64_t total = 0;
     for (ssize_t got; (got = read(file, buffer.data(), buffer.size())) > 0;)
         total += static_cast<uint64_t>(got);
     close(file);
+    anonymous_mb = status_mb("RssAnon:");
     return total;
 }
 
 // In a process of its own, so that its memory is its own.
-Result in_child(uint64_t (*body)(const Files &), const Files &files) {
+Result in_child(uint64_t (*body)(const Files &, double &), const Files &files) {
     void *shared = mmap(nullptr, sizeof(Result), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED)
         throw std::runtime_error("no shared memory");
@@ -175,10 +179,11 @@ Result in_child(uint64_t (*body)(const Files &), const Files &files) {
         try {
             const double resident = status_mb("VmRSS:"), anonymous = status_mb("RssAnon:");
             const auto start = Clock::now();
-            result->outputs = body(files);
+            double anonymous_after = 0;
+            result->outputs = body(files, anonymous_after);
             result->seconds = std::chrono::duration<double>(Clock::now() - start).count();
             result->resident_mb = status_mb("VmHWM:") - resident;
-            result->anonymous_mb = status_mb("RssAnon:") - anonymous;
+            result->anonymous_mb = anonymous_after - anonymous;
             result->done = true;
         } catch (const std::exception &error) {
             std::fprintf(stderr, "nybl-load-bench: %s\n", error.what());
