@@ -1,7 +1,7 @@
 """Matrix kernels for weights in the GGUF block formats: Y[M, N] = X[M, K] * W[N, K]^T.
 
     blocks = nybl.quantize(matrix, nybl.Format.Q4_K)          # f32 [N, K] -> u8 [N, bytes]
-    weights = nybl.Weights(blocks, nybl.Format.Q4_K)           # packed for this machine's kernels
+    weights = nybl.Weights(blocks, nybl.Format.Q4_K)           # packed as the kernels read them
     y = weights.matmul(x)                                      # f32 [M, K] -> f32 [M, N]
 
 Results are the same bits on every CPU and with any number of threads. Failures raise nybl.Error.

@@ -45,10 +45,14 @@ def thread_count(threads: int) -> int:
 
 
 class Context:
-    """An instruction set, threads (0: the cores this process may use) and memory. Weights keep theirs alive."""
+    """An instruction set, threads (0: the cores this process may use) and memory. Weights keep theirs alive.
 
-    def __init__(self, threads: int = 0, max_isa: Isa = Isa.BEST) -> None:
-        desc = ContextDesc(n_threads=thread_count(threads), max_isa=int(max_isa))
+    gpu: products on this OpenCL device (0: the first); what it has no kernel for runs on the CPU. Error
+    (UNSUPPORTED_HARDWARE) where there is none."""
+
+    def __init__(self, threads: int = 0, max_isa: Isa = Isa.BEST, *, gpu: Optional[int] = None) -> None:
+        desc = ContextDesc(n_threads=thread_count(threads), max_isa=int(max_isa), device=int(gpu is not None),
+                           device_index=gpu or 0)
         handle = ctypes.c_void_p()
         call("nybl_context_create", ctypes.byref(desc), ctypes.byref(handle))
         self.handle = handle

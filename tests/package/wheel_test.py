@@ -65,6 +65,21 @@ def products():
         assert weights.explain(3).name and weights.explain(3).reason
 
 
+def gpu():
+    try:
+        context = nybl.Context(gpu=0)
+    except nybl.Error as error:
+        assert error.status == nybl.Status.UNSUPPORTED_HARDWARE and "GPU" in str(error), error
+        return
+    x = rng.standard_normal((2, 256), dtype=np.float32)
+    blocks = nybl.quantize(rng.standard_normal((32, 256), dtype=np.float32), nybl.Format.Q4_K)
+    weights = nybl.Weights(blocks, nybl.Format.Q4_K, context=context)
+    exact = x @ nybl.dequantize(blocks, nybl.Format.Q4_K).T
+    assert weights.explain(2).name.startswith(("opencl:", "onednn:")), weights.explain(2)
+    assert np.linalg.norm(weights.matmul(x) - exact) < 0.02 * np.linalg.norm(exact)
+    assert "no device 999" in raises(nybl.Status.UNSUPPORTED_HARDWARE, nybl.Context, gpu=999)
+
+
 def experts():
     matrices, x = rng.standard_normal((3, 20, 256), dtype=np.float32), rng.standard_normal((2, 256), dtype=np.float32)
     weights = nybl.Weights.quantize(matrices, nybl.Format.Q4_K)
@@ -136,7 +151,7 @@ def packs(path, source):
 
 
 def main():
-    cases = [("quantize and dequantize", round_trip), ("products", products), ("experts", experts),
+    cases = [("quantize and dequantize", round_trip), ("products", products), ("experts", experts), ("a GPU, or words", gpu),
              ("failures are exceptions", failures), ("lifetimes and threads", lifetimes)]
     if len(sys.argv) > 2:
         packs_of = (sys.argv[1], open(sys.argv[2], "rb").read()[-112:-40])
