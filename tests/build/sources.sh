@@ -81,10 +81,20 @@ one_environment() {
     [[ -z $found ]] || because "an environment variable that base/environment.h does not read: $found"
 }
 
+# What needs an OpenCL device is not for a fuzzer.
+functions_are_fuzzed() {
+    local name missing=()
+    for name in $(grep -ohE '^NYBL_API .*\bnybl_[a-z0-9_]+\(' include/nybl/nybl.h include/nybl/nybl_pack.h | grep -oE 'nybl_[a-z0-9_]+\($' | tr -d '('); do
+        grep -qE "\b$name\b" tests/fuzz/*.cpp tests/fuzz/*.h || missing+=("$name")
+    done
+    ((${#missing[@]} == 0)) || because "no fuzzer calls: ${missing[*]}"
+}
+
 # What the mutants change, and the tests that must notice, by name.
 mutants_are_there() { python3 tests/placed/mutate.py --check || because "mutants or tests that are no longer there"; }
 
 check "the environment is read in one place" one_environment
+check "every public function is fuzzed" functions_are_fuzzed
 check "mutants and the tests that must notice them are there" mutants_are_there
 check "the sources are formatted" all_formatted
 check "no file is over 500 lines" short_files

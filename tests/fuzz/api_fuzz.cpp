@@ -9,6 +9,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include "capi/weights.h"
+#include "fuzz/heap.h"
 #include "fuzz/input.h"
 
 using namespace nybl::fuzz;
@@ -21,24 +23,6 @@ __extension__ typedef unsigned __int128 Wide;
 constexpr size_t kArena = size_t{1} << 17; // of inputs, and of outputs
 constexpr uint8_t kUntouched = 0xA5;
 constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
-
-// The host's heap: refuses what is large, and one request in some when the input asks for it.
-struct Heap {
-    int64_t live = 0;
-    uint32_t refuse_one_in = 0, requests = 0;
-    bool throws = false;
-
-    void *allocate(size_t size, size_t alignment) {
-        if (size > kArena || (refuse_one_in != 0 && ++requests % refuse_one_in == 0)) {
-            if (throws)
-                throw std::bad_alloc();
-            return nullptr;
-        }
-        void *block = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-        live += block != nullptr;
-        return block;
-    }
-};
 
 class Session {
   public:
@@ -274,8 +258,7 @@ class Session {
             return;
         auto *panels = in_ + (64 - reinterpret_cast<uintptr_t>(in_) % 64) % 64;
         check(nybl_weights_from_packed(any_context(), &desc, panels, bytes < kArena - 64 ? odd(bytes) : 0,
-                                       uint64_t{0x4e59424c} << 32 | 1 << 16 |
-                                           static_cast<uint32_t>(desc.format),
+                                       odd(nybl::capi::packed_layout_id(desc.format)),
                                        empty_slot(desc.n, desc.k)));
     }
     void destroy_weights() { empty_slot(); }
@@ -314,23 +297,42 @@ class Session {
         if (input_.flag())
             right &= fill(&args[2]);
         const nybl_weights *w[3] = {modest_weights(), modest_weights(), modest_weights()};
-        if (right)
-            check(nybl_matmul_multi(input_.below(4), maybe(static_cast<const nybl_weights *const *>(w)),
-                                    maybe(args.data())));
+        const uint32_t count = input_.below(4);
+        const auto *given = maybe(static_cast<const nybl_weights *const *>(w));
+        if (input_.below(4) == 0)
+            in_region(
+                right,
+                [&](uint32_t nth, size_t *bytes) {
+                    return nybl_matmul_multi_scratch_bytes(count, given, args.data(), nth, bytes);
+                },
+                [&](uint32_t ith, uint32_t nth, void *scratch, size_t size) {
+                    return nybl_matmul_multi_part(count, given, args.data(), ith, nth, scratch, size, nullptr,
+                                                  nullptr);
+                });
+        else if (right)
+            check(nybl_matmul_multi(count, given, maybe(args.data())));
         written_ = 0;
+    }
+    // A region of one thread, with the memory that it asks for or a byte less. `right`: to run it is safe.
+    template <class Plan, class Join>
+    void in_region(bool right, const Plan &plan, const Join &join) {
+        const uint32_t nth = odd(uint32_t{1}), ith = odd(uint32_t{0});
+        size_t bytes = 0;
+        if (plan(nth, &bytes) != NYBL_OK || !right || nth != 1 || bytes >= kArena)
+            return;
+        const std::unique_ptr<uint8_t[]> scratch(new uint8_t[bytes + 1]);
+        check(join(ith, nth, maybe(scratch.get() + 1), bytes - input_.below(2) % (bytes + 1)));
     }
     void matmul_part() {
         nybl_matmul_args args;
         const bool right = fill(&args);
         const nybl_weights *w = modest_weights();
-        const uint32_t nth = odd(uint32_t{1}), ith = odd(uint32_t{0});
-        size_t bytes = 0;
-        const nybl_status status = nybl_matmul_scratch_bytes(w, &args, nth, &bytes);
-        if (right && nth == 1 && status == NYBL_OK && bytes < kArena) {
-            const std::unique_ptr<uint8_t[]> scratch(new uint8_t[bytes + 1]);
-            check(nybl_matmul_part(w, &args, ith, nth, maybe(scratch.get() + 1),
-                                   bytes - input_.below(2) % (bytes + 1), nullptr, nullptr));
-        }
+        in_region(
+            right,
+            [&](uint32_t nth, size_t *bytes) { return nybl_matmul_scratch_bytes(w, &args, nth, bytes); },
+            [&](uint32_t ith, uint32_t nth, void *scratch, size_t size) {
+                return nybl_matmul_part(w, &args, ith, nth, scratch, size, nullptr, nullptr);
+            });
         written_ = 0;
     }
     void matmul_id() {
@@ -347,12 +349,23 @@ class Session {
         args.y_slot_stride = input_.below(4) == 0 ? stride(4 * kMaxN) : 0;
         args.x_slot_stride = input_.below(4) == 0 ? stride(4 * kMaxK) : 0;
         const uint64_t ids_row = args.ids_stride ? args.ids_stride : args.n_slots * 4;
-        const bool right = (args.n_tokens <= 12 && args.n_slots <= 4 && ids_row * 12 <= sizeof ids) ||
-                           args.n_tokens > kMax / 128;
+        const bool right = ((args.n_tokens <= 12 && args.n_slots <= 4 && ids_row * 12 <= sizeof ids) ||
+                            args.n_tokens > kMax / 128) &&
+                           fits(args.n_tokens * args.n_slots, args.y_slot_stride, kMaxN * 4) &&
+                           fits(args.n_tokens * args.n_slots, args.x_slot_stride, kMaxK * 4);
+        const nybl_weights *w = modest_weights();
         expect(kArena);
-        if (right && fits(args.n_tokens * args.n_slots, args.y_slot_stride, kMaxN * 4) &&
-            fits(args.n_tokens * args.n_slots, args.x_slot_stride, kMaxK * 4))
-            check(nybl_matmul_id(modest_weights(), maybe(&args)));
+        if (input_.below(4) == 0)
+            in_region(
+                right,
+                [&](uint32_t nth, size_t *bytes) {
+                    return nybl_matmul_id_scratch_bytes(w, &args, nth, bytes);
+                },
+                [&](uint32_t ith, uint32_t nth, void *scratch, size_t size) {
+                    return nybl_matmul_id_part(w, &args, ith, nth, scratch, size, nullptr, nullptr);
+                });
+        else if (right)
+            check(nybl_matmul_id(w, maybe(&args)));
         written_ = 0;
     }
 
@@ -365,9 +378,12 @@ class Session {
             (rows > 12 && rows < kMax / 128))
             return;
         expect(kArena);
-        const nybl_status status =
-            nybl_quantize_with(maybe(&with), to, rows, columns, maybe(floats()), src_stride,
-                               input_.below(4) == 0 ? floats() : nullptr, maybe(out_), dst_stride);
+        const float *importance = input_.below(4) == 0 ? floats() : nullptr;
+        const nybl_status status = input_.below(4) == 0
+                                       ? nybl_quantize(to, rows, columns, maybe(floats()), src_stride,
+                                                       importance, maybe(out_), dst_stride)
+                                       : nybl_quantize_with(maybe(&with), to, rows, columns, maybe(floats()),
+                                                            src_stride, importance, maybe(out_), dst_stride);
         check(status, status == NYBL_CANCELLED || status == NYBL_INTERNAL);
     }
     void decode() {
@@ -437,6 +453,7 @@ class Session {
         written_ = 0;
     }
     void ask() {
+        require(nybl_version() != 0 && nybl_build_info()[0], "no version");
         auto info = make<nybl_kernel_info>();
         check(nybl_matmul_explain(any_weights(), count(600), maybe(&info)));
         auto stats = make<nybl_memory_stats>();
@@ -453,7 +470,7 @@ class Session {
     }
 
     Input &input_;
-    Heap heap_;
+    Heap heap_{.most = kArena};
     uint8_t *const in_, *const out_;
     size_t written_ = 0; // bytes of out_ that a call may write
     int progress_ = 0;
