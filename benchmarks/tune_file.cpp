@@ -41,6 +41,9 @@ std::string default_tuning_path() {
 void write_tuning_file(const std::string &path, const std::string &text) {
     const std::filesystem::path target(path);
     std::error_code error;
+    // The rename would take the place of a device as well, where the user is root.
+    if (std::filesystem::exists(target, error) && !std::filesystem::is_regular_file(target, error))
+        throw std::runtime_error("cannot write " + path + ": it is there, and no regular file");
     if (target.has_parent_path())
         std::filesystem::create_directories(target.parent_path(), error);
     const std::string fresh = path + ".new";

@@ -2,8 +2,11 @@
 #include "nybl-pack/output_file.h"
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_exception.hpp>
 
 #include <stdexcept>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "tools/support.h"
 
@@ -48,4 +51,17 @@ TEST_CASE("an output file that cannot be made says where and why") {
         CHECK(std::string(error.what()).find("missing/out: cannot be created: No such file") !=
               std::string::npos);
     }
+}
+
+TEST_CASE("an output file does not take the place of a folder, a pipe or a device") {
+    const Folder folder;
+    const std::string pipe = folder.file("pipe"), link = folder.file("link"), inner = folder.file("inner");
+    REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+    REQUIRE(symlink(pipe.c_str(), link.c_str()) == 0);
+    REQUIRE(mkdir(inner.c_str(), 0700) == 0);
+    for (const std::string &path : {pipe, link, inner}) {
+        INFO(path);
+        CHECK_THROWS_WITH(OutputFile(path), path + ": is there, and no regular file");
+    }
+    CHECK(folder.names() == std::vector<std::string>{"inner", "link", "pipe"});
 }

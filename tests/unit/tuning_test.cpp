@@ -3,6 +3,7 @@
 #include "dispatch/tuning.h"
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_exception.hpp>
 
 #include <cstdio>
 #include <cstring>
@@ -190,6 +191,15 @@ TEST_CASE("what the tuner writes is what the library reads") {
     CHECK(again.from_file == tuning.from_file);
     CHECK(bench::tuning_text(again, kCpu) == bench::tuning_text(tuning, kCpu));
     CHECK(bench::tuning_text(kBuiltInTuning, kCpu).find("avx2.") == std::string::npos);
+}
+
+TEST_CASE("the tuner does not take the place of what is no regular file") {
+    const Folder folder;
+    const std::string pipe = folder.path / "pipe";
+    REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+    CHECK_THROWS_WITH(bench::write_tuning_file(pipe, "text"),
+                      "cannot write " + pipe + ": it is there, and no regular file");
+    CHECK(std::filesystem::is_fifo(pipe));
 }
 
 TEST_CASE("dispatch obeys the tuning it is given, and says whose threshold decided") {

@@ -8,12 +8,17 @@
 #include <cstring>
 #include <fcntl.h>
 #include <stdexcept>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace nybl::pack {
 
 OutputFile::OutputFile(std::string path, Temporary temporary)
     : path_(std::move(path)), temporary_(path_ + "." + std::to_string(getpid()) + ".tmp") {
+    // A rename takes the place of whatever is there: of a device, too, where the user is root.
+    struct stat there {};
+    if (stat(path_.c_str(), &there) == 0 && !S_ISREG(there.st_mode))
+        throw std::runtime_error(path_ + ": is there, and no regular file");
     const size_t slash = path_.rfind('/');
     folder_ = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
 #ifdef O_TMPFILE
