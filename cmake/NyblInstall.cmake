@@ -4,8 +4,13 @@ include(CMakePackageConfigHelpers)
 
 set(nybl_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/nybl)
 
+# A header whose functions this build does not have would be missed by the linker only.
+set(nybl_absent_headers "")
+if(NOT NYBL_GPU OR NOT NYBL_OPENCL_INCLUDE_DIR)
+    set(nybl_absent_headers PATTERN nybl_opencl.h EXCLUDE)
+endif()
 install(DIRECTORY include/nybl DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development
-        FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
+        FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp" ${nybl_absent_headers})
 
 set(nybl_targets nybl)
 if(BUILD_SHARED_LIBS)

@@ -1,6 +1,6 @@
 /* nybl_opencl.h: products on a host's own OpenCL objects, for hosts whose activations are on the device
- * already. The functions exist in builds with the GPU path only (see docs/gpu.md). Statuses, structs and
- * threads: as in nybl.h. */
+ * already. Builds without the GPU path (docs/gpu.md) have neither the functions nor, installed, this header.
+ * Statuses, structs and threads: as in nybl.h. */
 #ifndef NYBL_OPENCL_H
 #define NYBL_OPENCL_H
 #ifndef CL_TARGET_OPENCL_VERSION

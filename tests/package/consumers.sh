@@ -48,11 +48,18 @@ with_pkg_config_static() {
 
 subdirectory() {
     # Unoptimised: that compiles in half the time.
-    consumer subdirectory "-DNYBL_SOURCE_DIR=$NYBL_SOURCE_DIR" -DCMAKE_BUILD_TYPE=Debug -DNYBL_GPU=OFF || return 1
+    consumer subdirectory "-DNYBL_SOURCE_DIR=$NYBL_SOURCE_DIR" -DCMAKE_BUILD_TYPE=Debug -DNYBL_GPU=OFF -DNYBL_INSTALL=ON || return 1
     runs "$scratch/subdirectory/app" static || return 1
     local leaked
     leaked=$(find "$scratch/subdirectory" -name 'nybl_test*' -o -name 'nybl-bench')
     [[ -z $leaked ]] || because "the host project builds our own programs too: $leaked"
+}
+
+# What the subdirectory's build without the GPU path installs.
+without_opencl() {
+    cmake --install "$scratch/subdirectory" --prefix "$scratch/without" || return 1
+    [[ -e $scratch/without/include/nybl/nybl.h && ! -e $scratch/without/include/nybl/nybl_opencl.h ]] ||
+        because "headers: $(ls "$scratch/without/include/nybl")"
 }
 
 check "C15: installs" install_and_move
@@ -67,4 +74,5 @@ check "C15: a C++ program runs with nybl.hpp" runs "$scratch/cxx_twice/app" shar
 check "C15: pkg-config, shared" with_pkg_config
 check "C15: pkg-config, static" with_pkg_config_static
 check "C15: add_subdirectory in a C-only project, without the GPU path" subdirectory
+check "C15: a build without the GPU path installs no header for it" without_opencl
 finish
