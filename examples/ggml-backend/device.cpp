@@ -15,6 +15,15 @@ bool environment_is(const char *name, const char *value) noexcept {
     return set && std::strcmp(set, value) == 0;
 }
 
+bool storage_in_place() noexcept {
+    const char *storage = std::getenv("NYBL_GGML_STORAGE");
+    if (storage && *storage && std::strcmp(storage, "original") != 0 && std::strcmp(storage, "packed") != 0)
+        std::fprintf(stderr,
+                     "nybl: NYBL_GGML_STORAGE is \"%s\", neither original nor packed: weights are packed\n",
+                     storage);
+    return environment_is("NYBL_GGML_STORAGE", "original");
+}
+
 // Asked of the library, so that the plugin need not know which formats a build has kernels for: those with a
 // packed layout. Others are served by the plain reference, which is no use in an engine.
 bool has_kernels(nybl_context *ctx, ggml_type type) noexcept {
@@ -125,8 +134,7 @@ ggml_backend_reg_t registry() {
 } // namespace
 
 Device::Device()
-    : cpu(ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU)),
-      in_place(environment_is("NYBL_GGML_STORAGE", "original")),
+    : cpu(ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU)), in_place(storage_in_place()),
       report(environment_is("NYBL_GGML_REPORT", "1")) {
     for (int type = 0; type < GGML_TYPE_COUNT; ++type)
         packable[type] = has_kernels(ctx.get(), static_cast<ggml_type>(type));

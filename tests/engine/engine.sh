@@ -19,6 +19,12 @@ for storage in packed original; do
     sed "s/^\(ok\|not ok\) plugin/& $storage/" "$scratch/ops"
 done
 
+storage_is_told() {
+    NYBL_GGML_STORAGE=mapped NYBL_GGML_PLUGIN=$plugin "$binaries/nybl-engine" bench "$scratch/no-model" 1 1 1 1 2>"$scratch/said"
+    prints 'NYBL_GGML_STORAGE is "mapped", neither original nor packed' cat "$scratch/said" || because "said: $(cat "$scratch/said")"
+}
+check "engine plugin, a storage that does not exist is told" storage_is_told
+
 # The bench beside ggml: its output is compared with ours before anything is timed.
 beside_ggml() {
     local bench=$NYBL_BUILD_DIR/benchmarks/nybl-bench
