@@ -103,6 +103,8 @@ void print_machine(std::FILE *out, Shared &shared, const Arena &arena) {
     fmt::print(out, "{}; {} of its cores, last-level cache {} MiB; {}\n",
                machine.cpu.empty() ? "unknown processor" : machine.cpu, machine.cores.size(),
                machine.last_level_cache >> 20, nybl_build_info());
+    // For the JSON report, whose "library_build_type" speaks of Google Benchmark.
+    benchmark::AddCustomContext("nybl", nybl_build_info());
     fmt::print(out, "weights: {}, {:.0f} % of them on 2 MiB pages\n",
                shared.options.hot ? std::string("hot, one copy")
                                   : fmt::format("cycled through {} MiB", arena.bytes().size() >> 20),

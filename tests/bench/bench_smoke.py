@@ -25,7 +25,10 @@ def quick_run():
     done = bench("--quick", "--hot", "--benchmark_min_time=0.001", "--benchmark_format=json")
     if done.returncode != 0:
         return f"exit status {done.returncode}: {' '.join(done.stderr.split())[-300:]}"
-    cases = json.loads(done.stdout)["benchmarks"]
+    report = json.loads(done.stdout)
+    if not report["context"].get("nybl", "").startswith("nybl "):
+        return "the report does not name the library's build"
+    cases = report["benchmarks"]
     for case in cases:
         if not NAME.fullmatch(case["name"]):
             return f"the name {case['name']} does not follow the grammar"
