@@ -9,7 +9,7 @@ build_in() {
     mkdir -p "$1/sources" && git -C "$NYBL_SOURCE_DIR" archive HEAD | tar -x -C "$1/sources" &&
         cmake -G Ninja -S "$1/sources" -B "$1/build" -DCMAKE_BUILD_TYPE=Release -DNYBL_BUILD_TESTS=OFF -DNYBL_BUILD_BENCH=OFF \
             -DNYBL_BUILD_EXAMPLES=OFF &&
-        cmake --build "$1/build" --parallel "${NYBL_JOBS:-2}" --target nybl nybl_static
+        cmake --build "$1/build" --parallel "${NYBL_JOBS:-2}" --target nybl nybl_static nybl-pack
 }
 
 same() {
@@ -21,4 +21,5 @@ check "reproducible: the first build" build_in "$scratch/a"
 check "reproducible: the second, elsewhere" build_in "$scratch/another/folder"
 check "reproducible: the shared library is the same file" same libnybl.so
 check "reproducible: the static library is the same file" same libnybl.a
+check "reproducible: nybl-pack is the same file" same tools/nybl-pack
 finish
