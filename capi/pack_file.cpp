@@ -43,7 +43,7 @@ namespace {
 
 // What the system says of an error.
 struct Why {
-    char bytes[80];
+    char bytes[80] = "";
     const char *text;
     explicit Why(int error) noexcept : text(strerror_r(error, bytes, sizeof bytes)) {}
 };
