@@ -28,18 +28,18 @@ VecDot32::VecDot32(const KernelKey &key)
       a_bytes_(has_min_ ? 36 : 34), a_quants_(has_min_ ? 4 : 2) {}
 
 // r8 weights, r9 activations, r10 blocks left, r11 prefetch cursor; rax, rcx, rdx for headers and addresses
-// rsp    f16 headers on their way to f32 (formats without minimums)
+// rsp    f16 headers on their way to f32
 // ymm0   acc: lanes 0..3 even blocks, 4..7 odd ones
-// ymm1   minimums of blocks 0..3 (mod 4) in lanes 1, 3, 5, 7
+// xmm1   minimums of blocks 0 and 1 (mod 4) in lanes 1, 3
 // ymm2   scales of blocks 0, 1: four lanes each;  ymm3 of blocks 2, 3
 // ymm4   low codes      ymm6  their activations
 // ymm5   high codes     ymm7  their activations
-// ymm8 .. ymm10  temporaries
+// ymm8 .. ymm10  temporaries; ymm10 shifts by 0 and 4 (Q4_0, Q4_1 on AVX2)
 // ymm11  what codes are stored with beside their value (Q4_0, Q5_0), or the table (IQ4_NL)
-// ymm12, ymm13  which scale goes to which lane
+// ymm12, ymm13  which scale goes to which lane; beside minimums, xmm13 is those of blocks 2 and 3 (mod 4)
 // ymm14  16-bit ones (AVX2), 128 (IQ4_NL and Q8_0 on VNNI);  ymm15  nibble mask
 void VecDot32::emit() {
-    open_frame({.saved = 0, .vectors = 16, .stack = 16});
+    open_frame({.saved = 0, .vectors = 16, .stack = 32});
     mov(w, ptr[args]);
     mov(a, ptr[args + 8]);
     mov(blocks, ptr[args + 16]);
@@ -53,6 +53,13 @@ void VecDot32::emit() {
         vmovdqa(ymm14, ptr[rip + broadcast_u16(1)]);
     } else if (table_ || (bytes_ && vnni())) {
         vmovdqa(ymm14, ptr[rip + broadcast_u8(kBias)]);
+    }
+    if (whole()) {
+        uint8_t shifts[64] = {};
+        for (int i = 16; i < 32; i += 4) {
+            shifts[i] = 4;
+        }
+        vmovdqa(ymm10, ptr[rip + constant(shifts)]);
     }
     if (offset_) {
         vmovdqa(ymm11, ptr[rip + broadcast_u8(offset_)]);
@@ -70,7 +77,11 @@ void VecDot32::emit() {
     }
     lea(rax, ptr[rip + constant(lanes)]);
     vmovdqa(ymm12, ptr[rax]);
-    vmovdqa(ymm13, ptr[rax + 32]);
+    if (has_min_) {
+        vxorps(ymm13, ymm13, ymm13);
+    } else {
+        vmovdqa(ymm13, ptr[rax + 32]);
+    }
 
     Xbyak::Label loop, rest, tails[kGroup], end;
     const int unrolled = bytes_ ? kGroup : 2 * kGroup; // a step of the prefetch's size
@@ -108,8 +119,7 @@ void VecDot32::emit() {
 
     reduce_lanes();
     if (has_min_) {
-        vextractf128(xmm2, ymm1, 1);
-        vaddps(xmm1, xmm1, xmm2);
+        vaddps(xmm1, xmm1, xmm13);
         vmovhlps(xmm2, xmm1, xmm1);
         vaddps(xmm1, xmm1, xmm2);
         vmovshdup(xmm1, xmm1);
@@ -136,21 +146,40 @@ void VecDot32::emit_group(int count) {
 
 void VecDot32::emit_scales(int count) {
     if (has_min_) {
-        gather_pairs(xmm4, xmm6, w, w_bytes_, count);
-        gather_pairs(xmm5, xmm7, a, a_bytes_, count);
-        vcvtph2ps(ymm4, xmm4); // d m d m d m d m
-        vcvtph2ps(ymm5, xmm5); // d s d s d s d s
-        vfmadd231ps(ymm1, ymm4, ymm5);
-        vmulps(ymm4, ymm4, ymm5);
-    } else {
-        convert_halves(xmm4, w, w_bytes_, count);
-        convert_halves(xmm5, a, a_bytes_, count);
-        vmulps(xmm4, xmm4, xmm5);
+        emit_pair_scales(0, count >= 2, xmm1, ymm2);
+        if (count > 2) {
+            emit_pair_scales(1, count == 4, xmm13, ymm3);
+        }
+        return;
     }
+    convert_halves(xmm4, w, w_bytes_, count);
+    convert_halves(xmm5, a, a_bytes_, count);
+    vmulps(xmm4, xmm4, xmm5);
     vpermps(ymm2, ymm12, ymm4);
     if (count > 2) {
         vpermps(ymm3, ymm13, ymm4);
     }
+}
+
+// The same for blocks 2 pair and 2 pair + 1 of a format with minimums, which are added on the way.
+void VecDot32::emit_pair_scales(int pair, bool both, const Xbyak::Xmm &least, const Xbyak::Ymm &scale) {
+    const Xbyak::Xmm factors[] = {xmm4, xmm5}; // d m d m, d s d s
+    for (int side = 0; side < 2; ++side) {
+        const Xbyak::Reg64 &base = side == 0 ? w : a;
+        const int stride = side == 0 ? w_bytes_ : a_bytes_;
+        mov(eax, ptr[base + 2 * pair * stride]);
+        if (both) {
+            mov(ecx, ptr[base + (2 * pair + 1) * stride]);
+            shl(rcx, 32);
+            or_(rax, rcx);
+        }
+        const Xbyak::Address slot = ptr[rsp + 8 * (2 * pair + side)];
+        mov(slot, rax);
+        vcvtph2ps(factors[side], slot);
+    }
+    vfmadd231ps(least, xmm4, xmm5);
+    vmulps(xmm4, xmm4, xmm5);
+    vpermps(scale, ymm12, ymm4);
 }
 
 // The f16 at the start of each block, as f32. Built in general registers and passed on through the stack,
@@ -176,25 +205,6 @@ void VecDot32::convert_halves(const Xbyak::Xmm &to, const Xbyak::Reg64 &base, in
     vcvtph2ps(to, slot);
 }
 
-// The two f16 at the start of each block. The unpacks read 16 bytes, which every block has, for their first
-// four.
-void VecDot32::gather_pairs(const Xbyak::Xmm &to, const Xbyak::Xmm &other, const Xbyak::Reg64 &base,
-                            int stride, int count) {
-    vmovd(to, ptr[base]);
-    if (count > 1) {
-        vpunpckldq(to, to, ptr[base + stride]);
-    }
-    if (count > 2) {
-        vmovd(other, ptr[base + 2 * stride]);
-        if (count > 3) {
-            vpunpckldq(other, other, ptr[base + 3 * stride]);
-        }
-        vpunpcklqdq(to, to, other);
-    } else {
-        vmovq(to, to); // nothing of what the unpack read behind the headers
-    }
-}
-
 // 16 bytes from each of two blocks; zeros for a second one that is not there.
 void VecDot32::load_two(const Xbyak::Ymm &to, const Xbyak::Reg64 &base, int first, int second, bool both) {
     vmovdqu(Xbyak::Xmm(to.getIdx()), ptr[base + first]);
@@ -207,6 +217,12 @@ void VecDot32::load_two(const Xbyak::Ymm &to, const Xbyak::Reg64 &base, int firs
 void VecDot32::emit_pair(int pair, bool both, const Xbyak::Ymm &scale) {
     const int w0 = 2 * pair * w_bytes_, w1 = w0 + w_bytes_;
     const int a0 = 2 * pair * a_bytes_ + a_quants_, a1 = a0 + a_bytes_;
+    if (whole() && both) {
+        dot_whole(w0 + w_quants_, w1 + w_quants_, a0, a1);
+        vcvtdq2ps(ymm8, ymm8);
+        vfmadd231ps(ymm0, ymm8, scale);
+        return;
+    }
     load_two(ymm4, w, w0 + w_quants_, w1 + w_quants_, both);
     if (bytes_) {
         load_two(ymm5, w, w0 + w_quants_ + 16, w1 + w_quants_ + 16, both);
@@ -239,6 +255,27 @@ void VecDot32::emit_pair(int pair, bool both, const Xbyak::Ymm &scale) {
     }
     vcvtdq2ps(ymm8, ymm8);
     vfmadd231ps(ymm0, ymm8, scale);
+}
+
+// ymm8 = dot of unsigned codes by vpmaddubsw, a block's 32 activations in one piece: its 16 bytes of codes
+// fill both halves, of which the upper one takes the high nibbles.
+void VecDot32::dot_whole(int w0, int w1, int a0, int a1) {
+    const Xbyak::Ymm sums[] = {ymm4, ymm5}, offsets[] = {ymm6, ymm7};
+    for (int i = 0; i < 2; ++i) {
+        const Xbyak::Address q = ptr[a + (i == 0 ? a0 : a1)];
+        vbroadcasti128(sums[i], ptr[w + (i == 0 ? w0 : w1)]);
+        vpsrlvd(sums[i], sums[i], ymm10);
+        vpand(sums[i], sums[i], ymm15);
+        vpmaddubsw(sums[i], sums[i], q);
+        if (offset_) {
+            vpmaddubsw(offsets[i], ymm11, q);
+            vpsubw(sums[i], sums[i], offsets[i]);
+        }
+    }
+    vpblendd(ymm8, ymm4, ymm5, 0xF0);
+    vperm2i128(ymm4, ymm4, ymm5, 0x21);
+    vpaddw(ymm8, ymm8, ymm4);
+    vpmaddwd(ymm8, ymm8, ymm14);
 }
 
 // Bit j of a block's qh, in front of its nibbles, is bit 4 of its element j: the lower two bytes of qh

@@ -38,11 +38,12 @@ class VecDot32 : public VecDotGenerator {
     void emit_group(int count);
     void emit_scales(int count);
     void convert_halves(const Xbyak::Xmm &to, const Xbyak::Reg64 &base, int stride, int count);
-    void gather_pairs(const Xbyak::Xmm &to, const Xbyak::Xmm &other, const Xbyak::Reg64 &base, int stride,
-                      int count);
+    void emit_pair_scales(int pair, bool both, const Xbyak::Xmm &least, const Xbyak::Ymm &scale);
     void load_two(const Xbyak::Ymm &to, const Xbyak::Reg64 &base, int first, int second, bool both);
     void add_fifth_bits(int first, int second, bool both);
     void emit_pair(int pair, bool both, const Xbyak::Ymm &scale);
+    bool whole() const { return !vnni() && !fifth_ && !table_ && !bytes_; }
+    void dot_whole(int w0, int w1, int a0, int a1);
     void dot_unsigned();
     void dot_unsigned_vnni();
     void dot_table();
