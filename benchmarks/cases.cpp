@@ -30,7 +30,7 @@ constexpr Op kOps[] = {
 };
 
 constexpr nybl_format kMainFormats[] = {NYBL_Q4_0,   NYBL_Q4_1, NYBL_Q5_0, NYBL_Q5_1, NYBL_Q8_0,
-                                        NYBL_IQ4_NL, NYBL_Q4_K, NYBL_Q5_K, NYBL_Q6_K};
+                                        NYBL_IQ4_NL, NYBL_Q4_K, NYBL_Q5_K, NYBL_Q6_K, NYBL_IQ4_NL_ROW};
 
 template <class T>
 std::vector<T> distinct(const std::vector<T> &values) {

@@ -68,15 +68,20 @@ std::vector<uint8_t> random_weights(nybl_format format, uint64_t rows, uint64_t 
     const nybl_format_info info = format_info(format);
     constexpr uint64_t kPoolElements = 1 << 16;
     const uint64_t pool_blocks = kPoolElements / info.block_size;
-    std::vector<uint8_t> pool(pool_blocks * info.block_bytes);
+    std::vector<uint8_t> pool(row_bytes(format, kPoolElements));
     const std::vector<float> values = normal_values(kPoolElements, seed);
     if (nybl_quantize(format, 1, kPoolElements, values.data(), 0, nullptr, pool.data(), 0) != NYBL_OK)
         throw std::runtime_error(fmt::format("{}: {}", info.name, nybl_last_error()));
 
     std::vector<uint8_t> bytes(rows * row_bytes(format, k));
     Random random(seed);
-    for (size_t at = 0; at < bytes.size(); at += info.block_bytes)
-        std::memcpy(&bytes[at], &pool[random.below(pool_blocks) * info.block_bytes], info.block_bytes);
+    const size_t extra = info.row_extra_bytes;
+    for (size_t at = 0; at < bytes.size();) {
+        for (uint64_t block = 0; block < k / info.block_size; ++block, at += info.block_bytes)
+            std::memcpy(&bytes[at], &pool[random.below(pool_blocks) * info.block_bytes], info.block_bytes);
+        std::memcpy(&bytes[at], pool.data() + pool.size() - extra, extra);
+        at += extra;
+    }
     return bytes;
 }
 

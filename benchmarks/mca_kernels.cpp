@@ -35,7 +35,7 @@ using cpu::jit::WeightForm;
 // Groups of 32 elements in a timed row: two K super-blocks of a panel, a long row for a dot product.
 constexpr size_t kGroups = 16, kDotGroups = 128;
 constexpr nybl_format kFormats[] = {NYBL_Q4_0,   NYBL_Q4_1, NYBL_Q5_0, NYBL_Q5_1, NYBL_Q8_0,
-                                    NYBL_IQ4_NL, NYBL_Q4_K, NYBL_Q5_K, NYBL_Q6_K};
+                                    NYBL_IQ4_NL, NYBL_Q4_K, NYBL_Q5_K, NYBL_Q6_K, NYBL_IQ4_NL_ROW};
 constexpr nybl_isa kIsas[] = {NYBL_ISA_AVX2, NYBL_ISA_AVX_VNNI, NYBL_ISA_AVX512_VNNI};
 constexpr size_t kBatches[] = {1, 4, 512}; // a token, a small batch, a prefill
 

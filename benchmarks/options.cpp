@@ -50,7 +50,7 @@ const std::map<std::string, nybl_isa> kIsas = {
 std::map<std::string, nybl_format> weight_formats() {
     std::map<std::string, nybl_format> names;
     for (const nybl_format format : {NYBL_Q4_0, NYBL_Q4_1, NYBL_Q5_0, NYBL_Q5_1, NYBL_Q8_0, NYBL_Q4_K,
-                                     NYBL_Q5_K, NYBL_Q6_K, NYBL_IQ4_NL}) {
+                                     NYBL_Q5_K, NYBL_Q6_K, NYBL_IQ4_NL, NYBL_IQ4_NL_ROW}) {
         nybl_format_info info{};
         info.struct_size = sizeof info;
         if (nybl_format_get_info(format, &info) == NYBL_OK)

@@ -16,8 +16,8 @@
 namespace nybl::bench {
 namespace {
 
-constexpr nybl_format kFormats[] = {NYBL_Q4_0, NYBL_IQ4_NL, NYBL_Q4_K, NYBL_Q4_1, NYBL_Q5_0,
-                                    NYBL_Q5_K, NYBL_Q5_1,   NYBL_Q6_K, NYBL_Q8_0};
+constexpr nybl_format kFormats[] = {NYBL_IQ4_NL_ROW, NYBL_Q4_0, NYBL_IQ4_NL, NYBL_Q4_K, NYBL_Q4_1,
+                                    NYBL_Q5_0,       NYBL_Q5_K, NYBL_Q5_1,   NYBL_Q6_K, NYBL_Q8_0};
 
 // Rows of one matrix in f32, and weights for its columns.
 struct Matrix {
@@ -72,6 +72,11 @@ struct Errors {
     uint64_t weights = 0;
 };
 
+// What ggml has beside a format of this library's own.
+nybl_format counterpart(nybl_format format) {
+    return format == NYBL_IQ4_NL_ROW ? NYBL_IQ4_NL : format;
+}
+
 void add_errors(const Matrix &matrix, const GgmlQuantizer *ggml, Errors &errors) {
     size_t bytes = 0;
     if (nybl_row_bytes(errors.format, matrix.k, &bytes) != NYBL_OK)
@@ -79,8 +84,9 @@ void add_errors(const Matrix &matrix, const GgmlQuantizer *ggml, Errors &errors)
     errors.weights += matrix.values.size();
     std::vector<uint8_t> blocks(matrix.rows * bytes);
     std::vector<float> decoded(matrix.values.size());
-    const auto add = [&](Sum &sum, const float *importance) {
-        require(nybl_dequantize(errors.format, matrix.rows, matrix.k, blocks.data(), 0, decoded.data(), 0),
+    const auto add = [&](Sum &sum, nybl_format format, const std::vector<uint8_t> &from,
+                         const float *importance) {
+        require(nybl_dequantize(format, matrix.rows, matrix.k, from.data(), 0, decoded.data(), 0),
                 "nybl_dequantize");
         sum.add(matrix, decoded, importance);
     };
@@ -89,11 +95,13 @@ void add_errors(const Matrix &matrix, const GgmlQuantizer *ggml, Errors &errors)
         require(nybl_quantize(errors.format, matrix.rows, matrix.k, matrix.values.data(), 0, importance,
                               blocks.data(), 0),
                 "nybl_quantize");
-        add(errors.ours[weighted], importance);
+        add(errors.ours[weighted], errors.format, blocks, importance);
         if (ggml) {
-            ggml->quantize(errors.format, matrix.values.data(), importance, blocks.data(), matrix.rows,
+            const nybl_format theirs = counterpart(errors.format);
+            std::vector<uint8_t> their_blocks(matrix.rows * row_bytes(theirs, matrix.k));
+            ggml->quantize(theirs, matrix.values.data(), importance, their_blocks.data(), matrix.rows,
                            matrix.k);
-            add(errors.theirs[weighted], importance);
+            add(errors.theirs[weighted], theirs, their_blocks, importance);
         }
     }
 }

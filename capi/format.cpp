@@ -10,12 +10,12 @@ namespace {
 // Plain types have no blocks: one element each, and no dot product of blocks.
 nybl_format_info scalar_info(nybl_format type) noexcept {
     const auto bytes = static_cast<uint32_t>(element_bytes(type));
-    return {sizeof(nybl_format_info), type_name(type), 1, bytes, 1, 0, type};
+    return {sizeof(nybl_format_info), type_name(type), 1, bytes, 1, 0, type, 0};
 }
 
 nybl_format_info block_info(const quant::Format &format) noexcept {
-    return {sizeof(nybl_format_info), format.name,    format.block_size,  format.block_bytes,
-            format.group_size,        format.has_min, format.vec_dot_type};
+    return {sizeof(nybl_format_info), format.name,    format.block_size,   format.block_bytes,
+            format.group_size,        format.has_min, format.vec_dot_type, format.row_factor_bytes};
 }
 
 nybl_status get_info(nybl_format id, nybl_format_info *info) noexcept {

@@ -24,7 +24,8 @@ nybl_status check_weights_desc(const nybl_weights_desc *given, LastBlock last, W
     const auto count_bytes = last == LastBlock::Padded ? quant::padded_row_bytes : quant::row_bytes;
     if (const nybl_status status = count_bytes(*out.format, desc.k, &out.row_bytes); status != NYBL_OK)
         return status;
-    out.padded_k = out.row_bytes / out.format->block_bytes * out.format->block_size;
+    const uint32_t block = out.format->block_size;
+    out.padded_k = (desc.k / block + (desc.k % block != 0)) * block;
     desc.n_experts = std::max<uint64_t>(desc.n_experts, 1);
     // Also bounds n rounded up to whole panels, and a panel rounded up to its alignment.
     const Checked original =

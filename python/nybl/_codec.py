@@ -33,6 +33,7 @@ class Format(enum.IntEnum):
     Q6_K = 14
     Q8_K = 15
     IQ4_NL = 20
+    IQ4_NL_ROW = 65556
     BF16 = 30
 
     @property
@@ -96,10 +97,11 @@ def block_rows(blocks: Any, format: Format) -> tuple[Blocks, int]:
     if given.dtype != np.uint8:  # a matrix of floats would be cast, and multiplied as if it were blocks
         raise TypeError(f"blocks are {given.dtype}; uint8 is needed, as nybl.quantize makes them")
     rows = matrix(given, np.uint8, "blocks")
-    if rows.shape[1] % format.block_bytes:
+    blocks_bytes = rows.shape[1] - _info(format).row_extra_bytes if rows.shape[1] else 0
+    if blocks_bytes < 0 or blocks_bytes % format.block_bytes:
         raise ValueError(f"blocks: {rows.shape[1]} bytes are no whole number of {format.name} blocks "
                          f"of {format.block_bytes}")
-    return rows, rows.shape[1] // format.block_bytes * format.block_size
+    return rows, blocks_bytes // format.block_bytes * format.block_size
 
 
 def progress_function(progress: Optional[ProgressCallback]) -> Any:

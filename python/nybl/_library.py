@@ -42,7 +42,8 @@ class _Struct(ctypes.Structure):
 
 class FormatInfo(_Struct):
     _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("block_size", c_uint32), ("block_bytes", c_uint32),
-                ("group_size", c_uint32), ("has_min", c_uint32), ("vec_dot_type", c_int)]
+                ("group_size", c_uint32), ("has_min", c_uint32), ("vec_dot_type", c_int),
+                ("row_extra_bytes", c_uint32)]
 
 
 Progress = ctypes.CFUNCTYPE(c_int, c_void_p, c_uint64, c_uint64)

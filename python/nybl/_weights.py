@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._codec import (Blocks, Format, FormatLike, Level, ProgressCallback, as_format, block_rows, codec_options,
-                     importance_row, pointer)
+                     importance_row, pointer, row_bytes)
 from ._context import Context, Isa, default_context, thread_count
 from ._library import KernelInfo, MatmulArgs, MatmulIdArgs, WeightsDesc, call, lib
 
@@ -143,7 +143,7 @@ class Weights:
 
     def unpack(self) -> Blocks:
         """The original blocks: u8 [N, bytes] or [experts, N, bytes]."""
-        size = self.k // self.format.block_size * self.format.block_bytes
+        size = row_bytes(self.format, self.k)
         shape = (self.n, size) if self.n_experts == 1 else (self.n_experts, self.n, size)
         out = np.empty(shape, np.uint8)
         call("nybl_weights_unpack", self.handle, pointer(out), 0)

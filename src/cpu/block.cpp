@@ -55,11 +55,29 @@ void convert_outputs(const Product &product, size_t output_row, size_t n, size_t
     store_row(product.y.type, product.y.row(output_row), n, count, values);
 }
 
+void store_scaled_sums(const Block &block, size_t output_row, size_t n, size_t count,
+                       const float *sums) noexcept {
+    const Matrix &w = block.product->w;
+    const quant::Format &format = *w.format;
+    const bool packed = w.storage == NYBL_STORAGE_PACKED;
+    // Behind the blocks of the panel that starts with row n, or of each row.
+    const uint8_t *factors =
+        packed ? block.weights + n / kPanelRows * w.stride + w.k / w.layout->block_k * w.layout->block_bytes
+               : block.weights + n * w.stride + w.k / format.block_size * format.block_bytes;
+    float values[kPanelRows];
+    for (size_t i = 0; i < count; ++i) {
+        float factor;
+        std::memcpy(&factor, factors + i * (packed ? sizeof factor : w.stride), sizeof factor);
+        values[i] = sums[i] * factor;
+    }
+    store_outputs(*block.product, output_row, n, count, values);
+}
+
 void store_tile(const Block &block, size_t i, size_t panel, const float *acc) noexcept {
     const Product &product = *block.product;
     const size_t count = std::min(kPanelRows, product.w.n - panel * kPanelRows);
     for (size_t t = 0; t < block.tile_rows(i); ++t)
-        store_outputs(product, block.output_row(i + t), panel * kPanelRows, count, acc + kPanelRows * t);
+        store_sums(block, block.output_row(i + t), panel * kPanelRows, count, acc + kPanelRows * t);
 }
 
 } // namespace nybl::cpu

@@ -91,6 +91,17 @@ inline void store_outputs(const Product &product, size_t output_row, size_t n, s
         convert_outputs(product, output_row, n, count, acc);
 }
 
+// The same for complete sums: first times the factors of the weights' rows, in formats that have them.
+void store_scaled_sums(const Block &block, size_t output_row, size_t n, size_t count,
+                       const float *sums) noexcept;
+inline void store_sums(const Block &block, size_t output_row, size_t n, size_t count,
+                       const float *sums) noexcept {
+    if (block.product->w.format->row_factor_bytes)
+        store_scaled_sums(block, output_row, n, count, sums);
+    else
+        store_outputs(*block.product, output_row, n, count, sums);
+}
+
 // The same for the tile of rows that starts at segment row i, over one panel: acc is [tile rows][16].
 void store_tile(const Block &block, size_t i, size_t panel, const float *acc) noexcept;
 

@@ -12,13 +12,15 @@ constexpr uint32_t kNibbles = 256; // nibbles of one group: 16 rows x 16 bytes
 constexpr uint32_t kBits = 64;     // one bit more of each of its codes: 16 rows x 4 bytes
 
 constexpr PanelLayout kLayouts[] = {
-    // format, block_k, block_bytes, min, scales, scale_bytes, quants, group_bytes, high_bytes, code_bits
+    // format, block_k, block_bytes, min, scales, scale_bytes, quants, group_bytes, high_bytes, code_bits,
+    // d_bytes, row_factors
     {NYBL_Q4_0, 32, 32 + 256, 0, 0, 0, 32, kNibbles, 0, 4},
     {NYBL_Q4_1, 32, 64 + 256, 32, 0, 0, 64, kNibbles, 0, 4},
     {NYBL_Q5_0, 32, 32 + 320, 0, 0, 0, 32, kBits + kNibbles, kBits, 5},
     {NYBL_Q5_1, 32, 64 + 320, 32, 0, 0, 64, kBits + kNibbles, kBits, 5},
     {NYBL_Q8_0, 32, 32 + 512, 0, 0, 0, 32, 2 * kNibbles, 0, 8},
     {NYBL_IQ4_NL, 32, 32 + 256, 0, 0, 0, 32, kNibbles, 0, 4},
+    {NYBL_IQ4_NL_ROW, 32, 16 + 256, 0, 0, 0, 16, kNibbles, 0, 4, 1, true},
     {NYBL_Q4_K, 256, 256 + 8 * 256, 32, 64, 12, 256, kNibbles, 0, 4},
     {NYBL_Q5_K, 256, 256 + 8 * 320, 32, 64, 12, 256, kBits + kNibbles, kBits, 5},
     {NYBL_Q6_K, 256, 288 + 8 * 384, 0, 32, 16, 288, 2 * kBits + kNibbles, 2 * kBits, 6},
@@ -53,6 +55,8 @@ CodePlaces original_places(nybl_format format, size_t g, size_t e) noexcept {
     case NYBL_Q6_K:
         return {{64 * (g / 4) + 32 * (g % 2) + e, unsigned(g % 4 / 2 * 4)},
                 {128 + 32 * (g / 4) + e, unsigned(g % 4 * 2)}};
+    case NYBL_IQ4_NL_ROW:
+        return {{1 + e % 16, nibble_shift}, {}};
     default: // Q4_0, IQ4_NL
         return {{2 + e % 16, nibble_shift}, {}};
     }
@@ -86,6 +90,15 @@ HeaderPlaces header_places(nybl_format format) noexcept {
     return format == NYBL_Q6_K ? HeaderPlaces{208, 192} : HeaderPlaces{0, 4};
 }
 
+// Where a panel and a row of k elements keep their f32 factors, in a format with such.
+struct FactorPlaces {
+    size_t panel, row;
+};
+FactorPlaces factor_places(const PanelLayout &layout, size_t k) noexcept {
+    const size_t blocks = k / layout.block_k;
+    return {blocks * layout.block_bytes, blocks * quant::find_format(layout.format)->block_bytes};
+}
+
 } // namespace
 
 const PanelLayout *find_panel_layout(nybl_format format) noexcept {
@@ -95,7 +108,8 @@ const PanelLayout *find_panel_layout(nybl_format format) noexcept {
 }
 
 size_t panel_bytes(const PanelLayout &layout, size_t k) noexcept {
-    const size_t bytes = k / layout.block_k * layout.block_bytes;
+    const size_t factors = layout.row_factors && k != 0 ? kPanelRows * sizeof(float) : 0;
+    const size_t bytes = k / layout.block_k * layout.block_bytes + factors;
     return (bytes + kPanelAlign - 1) / kPanelAlign * kPanelAlign;
 }
 
@@ -108,7 +122,7 @@ void pack_panel(const PanelLayout &layout, size_t k, size_t rows, const uint8_t 
         uint8_t *out = panel + b * layout.block_bytes;
         for (size_t row = 0; row < rows; ++row) {
             const uint8_t *block = src + row * row_stride + b * source_bytes;
-            std::memcpy(out + 2 * row, block + header.d, 2);
+            std::memcpy(out + layout.d_bytes * row, block + header.d, layout.d_bytes);
             if (layout.min_offset)
                 std::memcpy(out + layout.min_offset + 2 * row, block + header.d + 2, 2);
             for (size_t i = 0; i < layout.scale_bytes; ++i)
@@ -123,6 +137,16 @@ void pack_panel(const PanelLayout &layout, size_t k, size_t rows, const uint8_t 
                 }
         }
     }
+    pack_row_factors(layout, k, rows, src, row_stride, panel);
+}
+
+void pack_row_factors(const PanelLayout &layout, size_t k, size_t rows, const uint8_t *src, size_t row_stride,
+                      uint8_t *panel) noexcept {
+    if (!layout.row_factors || k == 0)
+        return;
+    const FactorPlaces at = factor_places(layout, k);
+    for (size_t row = 0; row < rows; ++row)
+        std::memcpy(panel + at.panel + sizeof(float) * row, src + row * row_stride + at.row, sizeof(float));
 }
 
 void unpack_panel(const PanelLayout &layout, size_t k, size_t rows, const uint8_t *panel, uint8_t *dst,
@@ -134,7 +158,7 @@ void unpack_panel(const PanelLayout &layout, size_t k, size_t rows, const uint8_
         for (size_t row = 0; row < rows; ++row) {
             uint8_t *block = dst + row * row_stride + b * block_bytes;
             std::memset(block, 0, block_bytes);
-            std::memcpy(block + header.d, in + 2 * row, 2);
+            std::memcpy(block + header.d, in + layout.d_bytes * row, layout.d_bytes);
             if (layout.min_offset)
                 std::memcpy(block + header.d + 2, in + layout.min_offset + 2 * row, 2);
             for (size_t i = 0; i < layout.scale_bytes; ++i)
@@ -149,6 +173,11 @@ void unpack_panel(const PanelLayout &layout, size_t k, size_t rows, const uint8_
                 }
         }
     }
+    if (!layout.row_factors || k == 0)
+        return;
+    const FactorPlaces at = factor_places(layout, k);
+    for (size_t row = 0; row < rows; ++row)
+        std::memcpy(dst + row * row_stride + at.row, panel + at.panel + sizeof(float) * row, sizeof(float));
 }
 
 } // namespace nybl::cpu

@@ -15,6 +15,8 @@
 //   0..3 u8 low[4][16][4]   (4 to 6 bits) chunk c, row, j: low nibble element 4c+j, high nibble element
 //   16+4c+j i8 code[8][16][4]  (8 bits)      chunk c, row, j: element 4c+j
 //
+// IQ4_NL_ROW: i8 d[16] in place of f16, and f32 factor[16], of the rows, behind the last panel block.
+//
 // So that one dword of a chunk is four consecutive elements of one row: the operand of vpmaddubsw, vpdpbusd
 // and tdpbusd against a broadcast dword of activations, and an output stays in its lane.
 #pragma once
@@ -38,6 +40,8 @@ struct PanelLayout {
     uint32_t group_bytes;   // bytes per group: high bits (if any), then nibbles or bytes
     uint32_t high_bytes;    // of a group, beside its nibbles
     uint32_t code_bits;     // 4, 5, 6 or 8
+    uint32_t d_bytes = 2;   // of a scale at the block's start: f16, or i8 of a row with a factor
+    bool row_factors = false;
 };
 
 // NULL where a format has no panel layout.
@@ -53,6 +57,9 @@ constexpr size_t panel_count(size_t n) noexcept {
 // Packs rows [0, rows) (rows <= 16) of original blocks into one panel; missing rows become zero bytes.
 void pack_panel(const PanelLayout &layout, size_t k, size_t rows, const uint8_t *src, size_t row_stride,
                 uint8_t *panel) noexcept;
+// The last step of it: the factors of rows that have one.
+void pack_row_factors(const PanelLayout &layout, size_t k, size_t rows, const uint8_t *src, size_t row_stride,
+                      uint8_t *panel) noexcept;
 // The inverse: the original bytes of rows [0, rows).
 void unpack_panel(const PanelLayout &layout, size_t k, size_t rows, const uint8_t *panel, uint8_t *dst,
                   size_t row_stride) noexcept;

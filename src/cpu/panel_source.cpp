@@ -68,6 +68,7 @@ void pack_panel(nybl_isa isa, const PanelLayout &layout, size_t k, size_t rows, 
     const jit::GatherArgs args{.rows = first, .dst = panel, .blocks = blocks, .ahead = kAhead};
     gather(&args);
     std::memset(panel + bytes, 0, panel_bytes(layout, k) - bytes);
+    pack_row_factors(layout, k, rows, src, row_stride, panel);
 }
 
 } // namespace nybl::cpu

@@ -9,7 +9,7 @@ namespace nybl::cpu {
 namespace {
 
 size_t row_bytes(const Product &product) noexcept {
-    return product.w.k / product.w.format->block_size * product.w.format->block_bytes;
+    return quant::row_size(*product.w.format, product.w.k / product.w.format->block_size);
 }
 
 // The original rows of panel `panel`: where they lie, or unpacked into the workspace.
@@ -36,7 +36,7 @@ void for_each_output(const Block &block, uint8_t *buffer, const Dot &dot) noexce
             float acc[kPanelRows];
             for (size_t r = 0; r < rows.count; ++r)
                 acc[r] = dot(rows.first + r * rows.stride, i);
-            store_outputs(*block.product, block.output_row(i), panel * kPanelRows, rows.count, acc);
+            store_sums(block, block.output_row(i), panel * kPanelRows, rows.count, acc);
         }
     }
 }

@@ -156,7 +156,7 @@ class TiledBlock {
                 if (past_caches_ && n_end - n == kPanelRows)
                     store_line_past_caches(lines, from);
                 else
-                    store_outputs(product_, output_row, n, n_end - n, from);
+                    store_sums(block_, output_row, n, n_end - n, from);
             }
         }
     }
@@ -177,7 +177,7 @@ class TiledBlock {
         const Product &product = *block.product;
         const Rows &y = product.y;
         const auto aligned = [](size_t at) { return at % kLineBytes == 0; };
-        return y.type == NYBL_F32 && !product.bias &&
+        return y.type == NYBL_F32 && !product.bias && product.w.format->row_factor_bytes == 0 &&
                sizeof(float) * product.w.n * block.segment_rows > second_level_cache_bytes() &&
                aligned(reinterpret_cast<uintptr_t>(y.base)) && aligned(y.inner_stride) &&
                aligned(y.outer_stride);

@@ -124,6 +124,6 @@ constexpr Format activation_format(nybl_format id, const char *name) {
 
 // The rows of the table, each defined in the file of its format.
 extern const Format kFormatQ4_0, kFormatQ4_1, kFormatQ5_0, kFormatQ5_1, kFormatQ8_0, kFormatQ8_1, kFormatQ4_K,
-    kFormatQ5_K, kFormatQ6_K, kFormatQ8_K, kFormatIQ4_NL;
+    kFormatQ5_K, kFormatQ6_K, kFormatQ8_K, kFormatIQ4_NL, kFormatIQ4_NL_ROW;
 
 } // namespace nybl::quant

@@ -33,6 +33,10 @@ struct KBatch {
     KScales scales;
     uint8_t codes[kBatchElements];
 };
+struct StepBatch {
+    int8_t steps[kBatch];
+    uint8_t codes[kBatchElements];
+};
 struct Q6Batch {
     uint16_t d;
     int8_t scales[16];
@@ -48,15 +52,24 @@ struct AffineKernels {
     void (*plain)(const BatchIn &, AffineBatch *);
 };
 
+struct RowKernels {
+    // The best scales, one a block, not rounded.
+    void (*search)(const BatchIn &, nybl_level, float *scales);
+    // Scales that are integers (at most 127) times `factor`, near `wanted`, which counts in such steps.
+    void (*choose)(const BatchIn &, float factor, const float *wanted, int reach, StepBatch *);
+};
+
 using DequantizeFn = void (*)(const uint8_t *src, float *dst, size_t blocks);
 
 struct BlockKernels {
     ScaleKernels q4_0, q5_0, q8_0, iq4_nl;
     AffineKernels q4_1, q5_1;
+    RowKernels iq4_nl_row;
     void (*search_q4_k)(const BatchIn &, nybl_level, KBatch *);
     void (*search_q5_k)(const BatchIn &, nybl_level, KBatch *);
     void (*search_q6_k)(const BatchIn &, nybl_level, Q6Batch *);
-    // A quicker decoder than the format's own, with the same values. NULL, or NULL from it: there is none.
+    // A quicker decoder than the format's own, of whole rows, whose factor is applied. NULL, or NULL from it:
+    // there is none.
     DequantizeFn (*find_dequantize)(nybl_format id) noexcept;
 };
 

@@ -24,6 +24,8 @@ DequantizeFn find_dequantize(nybl_format id) noexcept {
         return dequantize_32<DecodeQ8_0>;
     case NYBL_IQ4_NL:
         return dequantize_32<DecodeIQ4_NL>;
+    case NYBL_IQ4_NL_ROW:
+        return dequantize_iq4_nl_row;
     case NYBL_Q4_K:
         return dequantize_k<false>;
     case NYBL_Q5_K:

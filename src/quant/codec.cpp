@@ -87,6 +87,11 @@ nybl_status check_block(const Format &format, uint64_t row, size_t block, const 
     return NYBL_OK;
 }
 
+void multiply(float *values, size_t n, float factor) noexcept {
+    for (size_t i = 0; i < n; ++i)
+        values[i] *= factor;
+}
+
 } // namespace
 
 nybl_status row_bytes(const Format &format, uint64_t k, size_t *bytes) noexcept {
@@ -101,10 +106,10 @@ nybl_status padded_row_bytes(const Format &format, uint64_t k, size_t *bytes) no
         return fail(NYBL_INVALID_ARGUMENT, "K = %llu is not a multiple of 32, the group of %s",
                     static_cast<unsigned long long>(k), format.name);
     const size_t blocks = blocks_per_row(format, k);
-    if (blocks > SIZE_MAX / format.block_bytes)
+    if (blocks > (SIZE_MAX - format.row_factor_bytes) / format.block_bytes)
         return fail(NYBL_INVALID_ARGUMENT, "K = %llu: the bytes of a row of %s do not fit 64 bits",
                     static_cast<unsigned long long>(k), format.name);
-    *bytes = blocks * format.block_bytes;
+    *bytes = row_size(format, blocks);
     return NYBL_OK;
 }
 
@@ -137,7 +142,7 @@ void quantize_rows(const Format &format, nybl_isa isa, nybl_level level, RowRang
     const FloatEnvironment environment;
     const BlockKernels &kernels = block_kernels(isa);
     const size_t whole = static_cast<size_t>(k / format.block_size), blocks = blocks_per_row(format, k);
-    const size_t stride = stride_or(dst.stride, blocks * format.block_bytes);
+    const size_t stride = stride_or(dst.stride, row_size(format, blocks));
     for (uint64_t row = rows.begin; row < rows.end; ++row) {
         const float *x = source_row(src, row, k);
         uint8_t *out = at(dst.data, row, stride);
@@ -152,21 +157,22 @@ void quantize_rows(const Format &format, nybl_isa isa, nybl_level level, RowRang
 void dequantize_rows(const Format &format, nybl_isa isa, RowRange rows, uint64_t k, BlockRows src, float *dst,
                      size_t dst_stride) noexcept {
     const FloatEnvironment environment;
-    const size_t blocks = blocks_per_row(format, k),
-                 stride = stride_or(src.stride, blocks * format.block_bytes);
+    const size_t blocks = blocks_per_row(format, k), stride = stride_or(src.stride, row_size(format, blocks));
     const BlockKernels &kernels = block_kernels(isa);
     const DequantizeFn quick = kernels.find_dequantize ? kernels.find_dequantize(format.id) : nullptr,
                        dequantize = quick ? quick : format.dequantize;
     const size_t out_stride = stride_or(dst_stride, static_cast<size_t>(k) * sizeof(float));
     for (uint64_t row = rows.begin; row < rows.end; ++row) {
         auto *out = reinterpret_cast<float *>(at(reinterpret_cast<uint8_t *>(dst), row, out_stride));
-        dequantize(at(src.data, row, stride), out, blocks);
+        const uint8_t *from = at(src.data, row, stride);
+        dequantize(from, out, blocks);
+        if (!quick && format.row_factor_bytes && blocks)
+            multiply(out, blocks * format.block_size, load<float>(from + blocks * format.block_bytes));
     }
 }
 
 nybl_status validate_rows(const Format &format, RowRange rows, uint64_t k, BlockRows src) noexcept {
-    const size_t blocks = blocks_per_row(format, k),
-                 stride = stride_or(src.stride, blocks * format.block_bytes);
+    const size_t blocks = blocks_per_row(format, k), stride = stride_or(src.stride, row_size(format, blocks));
     for (uint64_t row = rows.begin; row < rows.end; ++row) {
         const char *field = "";
         const size_t bad = format.find_invalid(at(src.data, row, stride), blocks, &field);

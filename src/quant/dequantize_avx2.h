@@ -116,6 +116,25 @@ void dequantize_32(const uint8_t *src, float *dst, size_t blocks) noexcept {
     }
 }
 
+// Rows of blocks with an 8-bit scale, and an f32 that multiplies their (exact) products.
+void dequantize_iq4_nl_row(const uint8_t *src, float *dst, size_t blocks) noexcept {
+    constexpr size_t kBytes = 17;
+    float factor = 0;
+    if (blocks != 0)
+        std::memcpy(&factor, src + blocks * kBytes, sizeof factor);
+    const __m128i table = load_16(reinterpret_cast<const uint8_t *>(kIq4NlTable));
+    for (size_t b = 0; b < blocks; ++b, src += kBytes, dst += 32) {
+        const __m256i codes = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), nibbles(src + 1));
+        const __m256 scale = _mm256_set1_ps(static_cast<int8_t>(src[0]));
+        const __m128i low = _mm256_castsi256_si128(codes), high = _mm256_extracti128_si256(codes, 1);
+        const __m128i parts[] = {low, _mm_unpackhi_epi64(low, low), high, _mm_unpackhi_epi64(high, high)};
+        for (size_t i = 0; i < 4; ++i) {
+            const __m256 product = _mm256_mul_ps(scale, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(parts[i])));
+            _mm256_storeu_ps(dst + 8 * i, _mm256_mul_ps(product, _mm256_set1_ps(factor)));
+        }
+    }
+}
+
 // f32(d * sc) and -f32(dmin * mn) of eight groups.
 struct KFactors {
     float scale[8], min[8];

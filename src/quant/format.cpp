@@ -9,7 +9,7 @@ namespace {
 
 constexpr const Format *kTable[] = {
     &kFormatQ4_0, &kFormatQ4_1, &kFormatQ5_0, &kFormatQ5_1, &kFormatQ8_0,   &kFormatQ8_1,
-    &kFormatQ4_K, &kFormatQ5_K, &kFormatQ6_K, &kFormatQ8_K, &kFormatIQ4_NL,
+    &kFormatQ4_K, &kFormatQ5_K, &kFormatQ6_K, &kFormatQ8_K, &kFormatIQ4_NL, &kFormatIQ4_NL_ROW,
 };
 
 const char *plain_type_name(nybl_format id) noexcept {

@@ -42,7 +42,17 @@ struct Format {
                      uint8_t *dst, size_t blocks);
     // The block_size/32 groups of one block; NULL for activation formats.
     void (*decode_groups)(const uint8_t *block, WeightGroup *groups);
+
+    // Of an f32 behind the blocks of a row, by which its values are multiplied; 0: none. Decoders of blocks
+    // leave it out, and so do kernels until their sums are complete; `quantize` takes whole rows and writes
+    // it, `find_invalid` takes whole rows and reads it.
+    uint32_t row_factor_bytes = 0;
 };
+
+// A row without blocks has no factor either.
+constexpr size_t row_size(const Format &format, size_t blocks) noexcept {
+    return blocks == 0 ? 0 : blocks * format.block_bytes + format.row_factor_bytes;
+}
 
 // NULL for a number that is no block format of this build (F32, F16 and BF16 are no block formats).
 const Format *find_format(nybl_format id) noexcept;

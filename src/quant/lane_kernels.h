@@ -7,6 +7,7 @@
 #include "quant/lut_codebook.h"
 #include "quant/plain_lanes.h"
 #include "quant/q6_search.h"
+#include "quant/row_search.h"
 
 namespace nybl::quant {
 namespace {
@@ -56,6 +57,26 @@ void search_scale(const BatchIn &in, nybl_level level, ScaleBatch *out) noexcept
         d = fit.to_f16(fit.search(kScaleEfforts.best), d);
     const Lanes inverse = reciprocal_or_zero(d);
     store_halves(f16_bits(d), out->d);
+    write_codes(in, out->codes, [&](size_t b, Lanes x) { return Codebook::codes(x * inverse[b]); });
+}
+
+template <class Codebook>
+void search_unrounded(const BatchIn &in, nybl_level level, float *scales) noexcept {
+    const WeightedElements columns(in);
+    const ScaleSearch<Codebook, kAffineGroup> fit(columns.x, columns.w);
+    store_lanes(scales, fit.search(kScaleEfforts.at(level)));
+}
+
+template <class Codebook>
+void choose_row_steps(const BatchIn &in, float factor, const float *wanted, int reach,
+                      StepBatch *out) noexcept {
+    const WeightedElements columns(in);
+    const ScaleSearch<Codebook, kAffineGroup> fit(columns.x, columns.w);
+    const Lanes steps = choose_steps(fit, factor, load_lanes(wanted), reach);
+    const IntLanes whole = to_int(steps);
+    for (size_t l = 0; l < kLanes; ++l)
+        out->steps[l] = static_cast<int8_t>(whole[l]);
+    const Lanes inverse = reciprocal_or_zero(factor * steps);
     write_codes(in, out->codes, [&](size_t b, Lanes x) { return Codebook::codes(x * inverse[b]); });
 }
 
@@ -178,6 +199,7 @@ constexpr BlockKernels kLaneKernels = {
     .iq4_nl = {search_scale<LutCodebook>, nullptr},
     .q4_1 = {search_affine<15>, plain_affine_batch<15>},
     .q5_1 = {search_affine<31>, plain_affine_batch<31>},
+    .iq4_nl_row = {search_unrounded<LutCodebook>, choose_row_steps<LutCodebook>},
     .search_q4_k = search_k<15>,
     .search_q5_k = search_k<31>,
     .search_q6_k = search_q6_k,

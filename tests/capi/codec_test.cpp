@@ -98,6 +98,8 @@ TEST_CASE("C9: non-finite scales are found in the first, a middle and the last b
         nybl::check(nybl_format_get_info(format, &info));
         const size_t row = nybl::row_bytes(format, k), blocks_per_row = k / info.block_size;
         const auto good = random_blocks(format, rows, k, 4);
+        if (info.row_extra_bytes)
+            continue;                                          // its blocks have no f16 field
         for (size_t field = 0; field <= info.has_min; ++field) // d, then m or dmin
             for (const auto &[r, b] :
                  {std::pair<size_t, size_t>{0, 0}, {2, blocks_per_row / 2}, {4, blocks_per_row - 1}}) {

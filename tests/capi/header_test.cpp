@@ -59,11 +59,16 @@ TEST_CASE("format facts: sizes, groups, minima and activation formats") {
         nybl_format activations;
     };
     const Facts facts[] = {
-        {NYBL_Q4_0, "Q4_0", 32, 18, 32, 0, NYBL_Q8_0},   {NYBL_Q4_1, "Q4_1", 32, 20, 32, 1, NYBL_Q8_1},
-        {NYBL_Q5_1, "Q5_1", 32, 24, 32, 1, NYBL_Q8_1},   {NYBL_IQ4_NL, "IQ4_NL", 32, 18, 32, 0, NYBL_Q8_0},
-        {NYBL_Q4_K, "Q4_K", 256, 144, 32, 1, NYBL_Q8_K}, {NYBL_Q5_K, "Q5_K", 256, 176, 32, 1, NYBL_Q8_K},
-        {NYBL_F32, "F32", 1, 4, 1, 0, NYBL_F32},         {NYBL_F16, "F16", 1, 2, 1, 0, NYBL_F16},
+        {NYBL_Q4_0, "Q4_0", 32, 18, 32, 0, NYBL_Q8_0},
+        {NYBL_Q4_1, "Q4_1", 32, 20, 32, 1, NYBL_Q8_1},
+        {NYBL_Q5_1, "Q5_1", 32, 24, 32, 1, NYBL_Q8_1},
+        {NYBL_IQ4_NL, "IQ4_NL", 32, 18, 32, 0, NYBL_Q8_0},
+        {NYBL_Q4_K, "Q4_K", 256, 144, 32, 1, NYBL_Q8_K},
+        {NYBL_Q5_K, "Q5_K", 256, 176, 32, 1, NYBL_Q8_K},
+        {NYBL_F32, "F32", 1, 4, 1, 0, NYBL_F32},
+        {NYBL_F16, "F16", 1, 2, 1, 0, NYBL_F16},
         {NYBL_BF16, "BF16", 1, 2, 1, 0, NYBL_BF16},
+        {NYBL_IQ4_NL_ROW, "IQ4_NL_ROW", 32, 17, 32, 0, NYBL_Q8_0},
     };
     for (const Facts &fact : facts) {
         auto info = nybl::make<nybl_format_info>();
@@ -74,6 +79,8 @@ TEST_CASE("format facts: sizes, groups, minima and activation formats") {
         CHECK(info.group_size == fact.group);
         CHECK(info.has_min == fact.min);
         CHECK(info.vec_dot_type == fact.activations);
-        CHECK(nybl::row_bytes(fact.format, 512) == 512 / fact.block * fact.bytes);
+        CHECK(info.row_extra_bytes == (fact.format == NYBL_IQ4_NL_ROW ? 4 : 0));
+        CHECK(nybl::row_bytes(fact.format, 512) == 512 / fact.block * fact.bytes + info.row_extra_bytes);
+        CHECK(nybl::row_bytes(fact.format, 0) == 0);
     }
 }

@@ -11,7 +11,7 @@
 namespace capi_test {
 
 constexpr nybl_format kFormats[] = {NYBL_Q4_0,   NYBL_Q4_1, NYBL_Q5_0, NYBL_Q5_1, NYBL_Q8_0,
-                                    NYBL_IQ4_NL, NYBL_Q4_K, NYBL_Q5_K, NYBL_Q6_K};
+                                    NYBL_IQ4_NL, NYBL_Q4_K, NYBL_Q5_K, NYBL_Q6_K, NYBL_IQ4_NL_ROW};
 
 // Where a block keeps its f16 scale.
 constexpr size_t scale_offset(nybl_format format) {

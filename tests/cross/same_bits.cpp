@@ -12,8 +12,8 @@
 namespace {
 
 constexpr size_t kN = 37, kK = 512, kM = 9, kExperts = 3;
-constexpr nybl_format kFormats[] = {NYBL_Q4_0, NYBL_Q4_1, NYBL_Q5_0, NYBL_Q5_1,  NYBL_Q8_0,
-                                    NYBL_Q4_K, NYBL_Q5_K, NYBL_Q6_K, NYBL_IQ4_NL};
+constexpr nybl_format kFormats[] = {NYBL_Q4_0, NYBL_Q4_1, NYBL_Q5_0, NYBL_Q5_1,   NYBL_Q8_0,
+                                    NYBL_Q4_K, NYBL_Q5_K, NYBL_Q6_K, NYBL_IQ4_NL, NYBL_IQ4_NL_ROW};
 
 std::vector<float> numbers(size_t count, uint64_t state) {
     std::vector<float> values(count);

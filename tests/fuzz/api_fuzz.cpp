@@ -106,7 +106,7 @@ class Session {
     }
     nybl_format format() {
         return odd(input_.one_of({NYBL_Q4_0, NYBL_Q4_1, NYBL_Q5_0, NYBL_Q5_1, NYBL_Q8_0, NYBL_Q8_1, NYBL_Q4_K,
-                                  NYBL_Q5_K, NYBL_Q6_K, NYBL_Q8_K, NYBL_IQ4_NL}));
+                                  NYBL_Q5_K, NYBL_Q6_K, NYBL_Q8_K, NYBL_IQ4_NL, NYBL_IQ4_NL_ROW}));
     }
     nybl_format type() { return odd(input_.one_of({NYBL_F32, NYBL_F16, NYBL_BF16})); }
     // Small, 0, or so large that no memory could hold it.

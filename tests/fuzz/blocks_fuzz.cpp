@@ -13,8 +13,8 @@ using nybl::test::Fenced;
 
 namespace {
 
-constexpr nybl_format kFormats[] = {NYBL_Q4_0, NYBL_Q4_1, NYBL_Q5_0, NYBL_Q5_1, NYBL_Q8_0,  NYBL_Q8_1,
-                                    NYBL_Q4_K, NYBL_Q5_K, NYBL_Q6_K, NYBL_Q8_K, NYBL_IQ4_NL};
+constexpr nybl_format kFormats[] = {NYBL_Q4_0, NYBL_Q4_1, NYBL_Q5_0, NYBL_Q5_1, NYBL_Q8_0,   NYBL_Q8_1,
+                                    NYBL_Q4_K, NYBL_Q5_K, NYBL_Q6_K, NYBL_Q8_K, NYBL_IQ4_NL, NYBL_IQ4_NL_ROW};
 
 nybl_context *context() {
     static nybl_context *const ctx = open_context(2);

@@ -12,8 +12,8 @@ using nybl::test::Fenced;
 
 namespace {
 
-constexpr nybl_format kFormats[] = {NYBL_Q4_0, NYBL_Q4_1, NYBL_Q5_0, NYBL_Q5_1,  NYBL_Q8_0,
-                                    NYBL_Q4_K, NYBL_Q5_K, NYBL_Q6_K, NYBL_IQ4_NL};
+constexpr nybl_format kFormats[] = {NYBL_Q4_0, NYBL_Q4_1, NYBL_Q5_0, NYBL_Q5_1,   NYBL_Q8_0,
+                                    NYBL_Q4_K, NYBL_Q5_K, NYBL_Q6_K, NYBL_IQ4_NL, NYBL_IQ4_NL_ROW};
 constexpr nybl_format kTypes[] = {NYBL_F32, NYBL_F16, NYBL_BF16};
 constexpr uint32_t kThreads[] = {1, 2, 3, 5};
 constexpr uint8_t kUntouched = 0xA5;

@@ -30,7 +30,7 @@ TEST_CASE("dequantised panels hold the codec's values, bit for bit", "[kernels][
     for (const nybl_format id : kPanelFormats) {
         const quant::Format &format = *quant::find_format(id);
         const cpu::PanelLayout &layout = *cpu::find_panel_layout(id);
-        const size_t blocks = 5, k = blocks * layout.block_k, stride = blocks * format.block_bytes;
+        const size_t blocks = 5, k = blocks * layout.block_k, stride = quant::row_size(format, blocks);
         const std::vector<uint8_t> rows = random_blocks(format, cpu::kPanelRows, k, random);
         std::vector<uint8_t> panel(cpu::panel_bytes(layout, k));
         cpu::pack_panel(layout, k, cpu::kPanelRows, rows.data(), stride, panel.data());

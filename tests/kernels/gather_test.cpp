@@ -23,7 +23,7 @@ using cpu::kPanelRows;
 using cpu::Strategy;
 
 size_t row_bytes(const quant::Format &format, size_t k) {
-    return k / format.block_size * format.block_bytes;
+    return quant::row_size(format, k / format.block_size);
 }
 
 // Gathers 16 rows of `blocks` blocks, the first at `first`, and compares with the packed panel.
@@ -55,7 +55,7 @@ TEST_CASE("gathered rows are the packed panel, at every alignment, up to the las
     for (const nybl_format id : kPanelFormats) {
         const quant::Format &format = *quant::find_format(id);
         for (const size_t blocks : {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 16, 17}) {
-            const size_t bytes = blocks * format.block_bytes;
+            const size_t bytes = row_bytes(format, blocks * format.block_size);
             for (const size_t gap : {0, 1, 2, 3, 5, 8, 13, 62, 64}) {
                 // The first byte takes every alignment as sizes vary; the last one touches the fence.
                 const Fenced memory(kPanelRows * (bytes + gap) - gap);
@@ -78,7 +78,7 @@ TEST_CASE("rows of a panel may lie anywhere, also in one place", "[kernels][gath
         const Fenced memory(row.size());
         std::memcpy(memory.data(), row.data(), row.size());
         for (const nybl_isa isa : runnable_isas())
-            check_gather(format, isa, memory.data(), 0, row.size() / format.block_bytes);
+            check_gather(format, isa, memory.data(), 0, 1024 / format.block_size);
     }
 }
 

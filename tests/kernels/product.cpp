@@ -25,8 +25,8 @@ std::vector<nybl_isa> runnable_isas() {
 }
 
 std::vector<uint8_t> random_blocks(const quant::Format &format, size_t rows, size_t k, std::mt19937 &random) {
-    const size_t blocks = rows * k / format.block_size;
-    std::vector<uint8_t> bytes(blocks * format.block_bytes);
+    const size_t per_row = k / format.block_size, row_bytes = quant::row_size(format, per_row);
+    std::vector<uint8_t> bytes(rows * row_bytes);
     for (uint8_t &byte : bytes)
         byte = uint8_t(random());
     std::uniform_real_distribution<float> scale(0.25f, 1.0f);
@@ -34,11 +34,19 @@ std::vector<uint8_t> random_blocks(const quant::Format &format, size_t rows, siz
         const uint16_t bits = f32_to_f16(random() % 4 == 0 ? -value : value);
         std::memcpy(bytes.data() + offset, &bits, 2);
     };
-    for (size_t b = 0; b < blocks; ++b) {
-        // The scale of Q6_K lies at the end.
-        put(b * format.block_bytes + (format.id == NYBL_Q6_K ? 208 : 0), scale(random) / 64);
-        if (format.has_min)
-            put(b * format.block_bytes + 2, scale(random) / (format.block_size == 256 ? 64 : 4));
+    for (size_t row = 0; row < rows; ++row) {
+        if (format.row_factor_bytes) { // in place of scales that must be finite
+            const float factor = scale(random) / 4096;
+            std::memcpy(bytes.data() + (row + 1) * row_bytes - sizeof factor, &factor, sizeof factor);
+            continue;
+        }
+        for (size_t b = 0; b < per_row; ++b) {
+            const size_t block = row * row_bytes + b * format.block_bytes;
+            // The scale of Q6_K lies at the end.
+            put(block + (format.id == NYBL_Q6_K ? 208 : 0), scale(random) / 64);
+            if (format.has_min)
+                put(block + 2, scale(random) / (format.block_size == 256 ? 64 : 4));
+        }
     }
     return bytes;
 }
@@ -54,7 +62,7 @@ RandomProduct::RandomProduct(nybl_format format, size_t m, size_t n, size_t k, u
     const std::vector<uint8_t> blocks = random_blocks(*w_.format, n, k, random);
     original_ = std::make_unique<Fenced>(blocks.size(), fence_);
     std::copy(blocks.begin(), blocks.end(), original_->data());
-    const size_t row_bytes = k / w_.format->block_size * w_.format->block_bytes;
+    const size_t row_bytes = quant::row_size(*w_.format, k / w_.format->block_size);
     const size_t panel = cpu::panel_bytes(*w_.layout, k);
     packed_ = std::make_unique<Fenced>(cpu::panel_count(n) * panel, fence_);
     for (size_t p = 0; p < cpu::panel_count(n); ++p)
@@ -81,7 +89,7 @@ std::vector<float> RandomProduct::run(const cpu::KernelChoice &kernel, nybl_stor
     product.w.storage = storage;
     product.w.data = in_place ? original_->data() : packed_->data();
     product.w.stride =
-        in_place ? k / w_.format->block_size * w_.format->block_bytes : cpu::panel_bytes(*w_.layout, k);
+        in_place ? quant::row_size(*w_.format, k / w_.format->block_size) : cpu::panel_bytes(*w_.layout, k);
     product.y = {y.data(), NYBL_F32, m_, n * 4, 0};
     product.bias = bias.empty() ? nullptr : fenced_bias.as<float>();
     product.kernel = kernel;

@@ -12,7 +12,7 @@
 namespace nybl::test {
 
 constexpr nybl_format kPanelFormats[] = {NYBL_Q4_0,   NYBL_Q4_1, NYBL_Q5_0, NYBL_Q5_1, NYBL_Q8_0,
-                                         NYBL_IQ4_NL, NYBL_Q4_K, NYBL_Q5_K, NYBL_Q6_K};
+                                         NYBL_IQ4_NL, NYBL_Q4_K, NYBL_Q5_K, NYBL_Q6_K, NYBL_IQ4_NL_ROW};
 
 // The instruction sets with kernels of their own that this machine can run; prints the ones it cannot, once.
 std::vector<nybl_isa> runnable_isas();

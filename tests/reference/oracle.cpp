@@ -75,6 +75,8 @@ Layout layout(nybl_format format) {
     case NYBL_Q4_0:
     case NYBL_IQ4_NL:
         return {32, 18};
+    case NYBL_IQ4_NL_ROW:
+        return {32, 17};
     case NYBL_Q4_1:
         return {32, 20};
     case NYBL_Q5_0:
@@ -104,6 +106,8 @@ double value(nybl_format format, Bytes block, int e) {
         return half_at(block) * (nibble(block + 2, e) - 8);
     case NYBL_IQ4_NL:
         return half_at(block) * kTable[nibble(block + 2, e)];
+    case NYBL_IQ4_NL_ROW: // but for the row's factor
+        return signed_byte(block[0]) * kTable[nibble(block + 1, e)];
     case NYBL_Q4_1:
         return half_at(block) * nibble(block + 4, e) + half_at(block + 2);
     case NYBL_Q5_0:
@@ -142,16 +146,17 @@ size_t row_bytes(nybl_format format, size_t k) {
     const Layout l = layout(format);
     if (k % l.size)
         throw std::invalid_argument("the oracle needs whole blocks");
-    return k / l.size * l.bytes;
+    return k / l.size * l.bytes + (format == NYBL_IQ4_NL_ROW && k != 0 ? 4 : 0);
 }
 
 std::vector<double> dequantize(nybl_format format, const void *row, size_t k) {
     const Layout l = layout(format);
     row_bytes(format, k); // throws for a tail
+    const Bytes blocks = static_cast<Bytes>(row);
+    const double factor = format == NYBL_IQ4_NL_ROW && k != 0 ? float_at(blocks + k / l.size * l.bytes) : 1;
     std::vector<double> values(k);
     for (size_t i = 0; i < k; ++i)
-        values[i] =
-            value(format, static_cast<Bytes>(row) + i / l.size * l.bytes, static_cast<int>(i % l.size));
+        values[i] = factor * value(format, blocks + i / l.size * l.bytes, static_cast<int>(i % l.size));
     return values;
 }
 

@@ -13,7 +13,7 @@ using namespace nybl;
 namespace {
 
 constexpr nybl_format kPacked[] = {NYBL_Q4_0,   NYBL_Q4_1, NYBL_Q5_0, NYBL_Q5_1, NYBL_Q8_0,
-                                   NYBL_IQ4_NL, NYBL_Q4_K, NYBL_Q5_K, NYBL_Q6_K};
+                                   NYBL_IQ4_NL, NYBL_Q4_K, NYBL_Q5_K, NYBL_Q6_K, NYBL_IQ4_NL_ROW};
 constexpr nybl_isa kGenerated[] = {NYBL_ISA_AVX2, NYBL_ISA_AVX_VNNI, NYBL_ISA_AVX512_VNNI, NYBL_ISA_AMX};
 
 dispatch::Shape shape(nybl_format format, size_t m, nybl_isa isa) {

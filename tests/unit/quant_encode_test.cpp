@@ -77,7 +77,7 @@ TEST_CASE("decoded values are the same bits on every instruction set", "[quant]"
     Numbers numbers(15);
     for (const nybl_format id : kAllFormats) {
         // Any bytes are blocks; NaN and infinite scales among them.
-        std::vector<uint8_t> bytes(size_t{512} * format_of(id).block_bytes);
+        std::vector<uint8_t> bytes(2 * row_size(format_of(id), 256));
         for (uint8_t &byte : bytes)
             byte = static_cast<uint8_t>(numbers.bits() >> 24);
         const std::vector<float> expected = decode(id, bytes, 2), values = decode(id, bytes, 2, isa);
@@ -277,3 +277,28 @@ TEST_CASE("the caller's floating-point modes change nothing and are left alone",
     }
 }
 #endif
+
+TEST_CASE("row-wise IQ4_NL errs at most one per cent more than IQ4_NL", "[quant]") {
+    constexpr size_t kRows = 8, kK = 1024;
+    Numbers numbers(21);
+    std::vector<float> x = numbers.bells(kRows * kK), importance(kK);
+    for (size_t i = 0; i < x.size() / 2; ++i) // half of the rows with blocks of unlike sizes
+        x[i] *= 0.25f + static_cast<float>(i / 32 % 7);
+    for (float &weight : importance)
+        weight = numbers.uniform() * numbers.uniform();
+    const auto error = [&](nybl_format id, const float *given) {
+        const std::vector<float> back = decode(id, encode(id, NYBL_LEVEL_DEFAULT, x, kRows, given), kRows);
+        double sum = 0;
+        for (size_t i = 0; i < x.size(); ++i) {
+            const double off = static_cast<double>(back[i]) - static_cast<double>(x[i]);
+            sum += off * off * (given ? static_cast<double>(given[i % kK]) : 1.0);
+        }
+        return std::sqrt(sum);
+    };
+    for (const bool weighted : {false, true}) {
+        const float *given = weighted ? importance.data() : nullptr;
+        const double ratio = error(NYBL_IQ4_NL_ROW, given) / error(NYBL_IQ4_NL, given);
+        CAPTURE(weighted);
+        CHECK(ratio <= 1.01);
+    }
+}

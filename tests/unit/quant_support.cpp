@@ -41,7 +41,7 @@ std::vector<uint8_t> encode(nybl_format id, nybl_level level, const std::vector<
 
 std::vector<float> decode(nybl_format id, const std::vector<uint8_t> &bytes, size_t rows, nybl_isa isa) {
     const Format &format = format_of(id);
-    const size_t k = bytes.size() / rows / format.block_bytes * format.block_size;
+    const size_t k = (bytes.size() / rows - format.row_factor_bytes) / format.block_bytes * format.block_size;
     std::vector<float> values(rows * k);
     dequantize_rows(format, isa, {0, rows}, k, {bytes.data(), 0}, values.data(), 0);
     return values;

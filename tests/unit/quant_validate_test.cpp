@@ -5,6 +5,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <cstring>
+#include <limits>
 
 using namespace nybl::quant;
 using namespace quant_test;
@@ -101,4 +102,31 @@ TEST_CASE("Q8_K's f32 scale is checked, and Q8_1's sum may overflow", "[quant][v
     std::memcpy(&sum, &bytes[2], 2);
     CHECK(sum == 0x7C00);
     CHECK(validate_rows(format_of(NYBL_Q8_1), {0, 1}, 32, {bytes.data(), 0}) == NYBL_OK);
+}
+
+TEST_CASE("C9: a row's factor is bad where its largest product is not finite", "[quant][validate]") {
+    const Format &format = format_of(NYBL_IQ4_NL_ROW);
+    Numbers numbers(8);
+    const size_t k = kBlocks * format.block_size;
+    const std::vector<uint8_t> good =
+        encode(NYBL_IQ4_NL_ROW, NYBL_LEVEL_DEFAULT, numbers.bells(kRows * k), kRows, nullptr);
+    const size_t stride = good.size() / kRows;
+    const auto validate = [&](size_t row, float factor) {
+        std::vector<uint8_t> bytes = good;
+        std::memcpy(&bytes[(row + 1) * stride - sizeof factor], &factor, sizeof factor);
+        return validate_rows(format, {0, kRows}, k, {bytes.data(), 0});
+    };
+    constexpr float kInfinity = std::numeric_limits<float>::infinity(),
+                    kLargest = std::numeric_limits<float>::max() / (128 * 127);
+    for (size_t row = 0; row < kRows; ++row) {
+        for (const float bad : {kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN(),
+                                std::numeric_limits<float>::max(), -1.001f * kLargest}) {
+            CHECK(validate(row, bad) == NYBL_INVALID_DATA);
+            CHECK(nybl::last_error() == "row " + std::to_string(row) +
+                                            ", block 0: the largest product of the row's factor is not "
+                                            "finite (IQ4_NL_ROW)");
+        }
+        for (const float legal : {0.0f, -0.0f, -1.0f, 0.999f * kLargest, 1e-45f})
+            CHECK(validate(row, legal) == NYBL_OK);
+    }
 }

@@ -35,11 +35,13 @@ std::atomic<size_t> g_kernels{0};
 // A child that was forked in the middle of a generation takes the lock over: a slot without its key is empty.
 ForkLock g_generating;
 
-// Never 0, since kinds start at 1.
+// Never 0, since kinds start at 1. Formats of this library's own have GGUF-sized numbers beside bits from 16
+// up.
 uint64_t pack(const KernelKey &key) noexcept {
     return static_cast<uint64_t>(key.kind) | static_cast<uint64_t>(key.format & 0xFF) << 8 |
            static_cast<uint64_t>(key.isa & 0xFF) << 16 | static_cast<uint64_t>(key.rows) << 24 |
-           static_cast<uint64_t>(key.tokens) << 32 | static_cast<uint64_t>(key.variant) << 40;
+           static_cast<uint64_t>(key.tokens) << 32 | static_cast<uint64_t>(key.variant) << 40 |
+           static_cast<uint64_t>(key.format >> 16 & 0xFF) << 56;
 }
 
 // The slot that holds the key, or the empty one where it belongs.

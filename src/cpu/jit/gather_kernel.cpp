@@ -36,8 +36,9 @@ class GatherKernel final : public RowsGenerator {
             return 2; // 48 bytes
         case NYBL_Q4_0:
         case NYBL_IQ4_NL:
+        case NYBL_IQ4_NL_ROW:
         case NYBL_Q5_0:
-            return 3; // 54 or 66 bytes
+            return 3; // 51, 54 or 66 bytes
         case NYBL_Q8_0:
             return 2; // 68 bytes
         default:
@@ -113,12 +114,13 @@ class GatherKernel final : public RowsGenerator {
         sub(rdx, blocks);
     }
 
-    // Q4_0, IQ4_NL, Q5_0, Q8_0: a word in front of a dword of fifth bits (Q5_0) and the codes.
+    // Q4_0, IQ4_NL, Q5_0, Q8_0: a word (IQ4_NL_ROW: a byte) in front of a dword of fifth bits (Q5_0) and the
+    // codes.
     void word_blocks(int blocks) {
         for (int b = 0; b < blocks; ++b) {
             const int from = b * block_bytes_, to = b * int(layout_.block_bytes);
             for (int piece = 0; piece < int(layout_.group_bytes - layout_.high_bytes) / 256; ++piece) {
-                load_piece(0, from + 2 + (layout_.high_bytes ? 4 : 0) + 16 * piece);
+                load_piece(0, from + int(layout_.d_bytes) + (layout_.high_bytes ? 4 : 0) + 16 * piece);
                 transpose(0, 8);
                 for (int c = 0; c < 4; ++c)
                     vmovdqu(chunk(to, 0, 4 * piece + c), Ymm(c));
@@ -129,7 +131,13 @@ class GatherKernel final : public RowsGenerator {
                 high_bits_of_dword(Ymm(0));
                 vmovdqu(ptr[rsi + (to + int(layout_.quants_offset))], Ymm(0));
             }
-            scale_words(from, to);
+            layout_.d_bytes == 1 ? scale_bytes(from, to) : scale_words(from, to);
+        }
+    }
+    void scale_bytes(int from, int to) {
+        for (int i = 0; i < 8; ++i) {
+            movzx(eax, byte[row(i) + from]);
+            mov(byte[r15 + (to + i)], al);
         }
     }
     void scale_words(int from, int to) {

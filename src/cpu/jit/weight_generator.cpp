@@ -12,7 +12,8 @@ constexpr uint8_t kResidual[16] = {12, 19, 24, 26, 26, 24, 21, 17, 12, 8, 4, 1, 
 } // namespace
 
 CodeTraits code_traits(const PanelLayout &layout, nybl_isa isa) noexcept {
-    const bool table = layout.format == NYBL_IQ4_NL, bytes = layout.code_bits == 8;
+    const bool table = layout.format == NYBL_IQ4_NL || layout.format == NYBL_IQ4_NL_ROW,
+               bytes = layout.code_bits == 8;
     const bool madd = dot_family(isa) == DotFamily::Madd;
     const int offset = layout.format == NYBL_Q4_0   ? 8
                        : layout.format == NYBL_Q5_0 ? 16
@@ -79,6 +80,11 @@ void WeightGenerator::unpack_codes(const Xmm &codes, const Xmm &second, const Xb
 }
 
 void WeightGenerator::load_scales(const Xmm &s, const Xmm &z, const Xbyak::RegExp &block, int half) {
+    if (layout_.d_bytes == 1) {
+        vpmovsxbd(s, ptr[block + 8 * half]);
+        vcvtdq2ps(s, s);
+        return;
+    }
     vcvtph2ps(s, ptr[block + 16 * half]);
     if (layout_.min_offset)
         vcvtph2ps(z, ptr[block + (int(layout_.min_offset) + 16 * half)]);
