@@ -171,7 +171,9 @@ void check_vec_dot(Input &input) {
     input.fill(w.data(), w.size(), 11);
     input.fill(a.data(), a.size(), 12);
     const nybl_vec_dot_fn reference = nybl::cpu::find_vec_dot(format, NYBL_ISA_SCALAR);
-    require(reference != nullptr, "a format has no dot product");
+    require((reference != nullptr) == (info.row_extra_bytes == 0), "which formats have a dot product");
+    if (!reference)
+        return;
     float expected = 0;
     reference(k, w.data(), a.data(), &expected);
     for (int isa = NYBL_ISA_AVX2; isa <= NYBL_ISA_AVX512_VNNI; ++isa) {
