@@ -61,7 +61,7 @@ GpuChoice choose_onednn(const Shape &shape, const gpu::Traits &traits, const gpu
     choice.tile_rows = static_cast<uint32_t>(place.use.plan.m);
     std::snprintf(choice.name, sizeof choice.name, "onednn:%s %s", place.use.implementation,
                   gpu::mode_name(place.use.plan.mode));
-    char plan[96];
+    char plan[112];
     gpu::write_plan(place.use.plan, plan, sizeof plan);
     std::snprintf(choice.reason, sizeof choice.reason, "oneDNN serves the device: %.70s; on %.50s", plan,
                   traits.name);

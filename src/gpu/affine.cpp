@@ -13,9 +13,6 @@
 namespace nybl::gpu {
 namespace {
 
-constexpr size_t kMaxBlock = 256;
-constexpr size_t kMaxGroups = kMaxBlock / quant::kGroup;
-
 const char *param_name(nybl_format type) noexcept {
     return type == NYBL_F32 ? "F32" : type == NYBL_F16 ? "F16" : "BF16";
 }
@@ -63,33 +60,29 @@ float relative_error(float stored, float value) noexcept {
 float export_tile(const AffinePlan &plan, const AffineSource &source, const AffineTarget &target,
                   size_t block, size_t begin, size_t end) noexcept {
     const size_t block_size = plan.format->block_size;
-    const size_t groups = block_size / quant::kGroup, first_group = block * groups,
+    const size_t groups = block_size / plan.group_size(), first_group = block * groups,
                  all_groups = plan.groups();
     const bool has_min = plan.format->has_min;
-    int8_t codes[kMaxBlock][kAffineTileRows]; // by k, then row: only for [K, N]
+    int8_t codes[quant::kMaxBlock][kAffineTileRows]; // by k, then row: only for [K, N]
     float worst = 0.0f;
     for (size_t n = begin; n < end; ++n) {
-        quant::WeightGroup decoded[kMaxGroups];
-        plan.format->decode_groups(source.row(n) + block * plan.format->block_bytes, decoded);
+        quant::AffineBlock decoded;
+        plan.format->decode_affine(source.row(n) + block * plan.format->block_bytes, &decoded);
         for (size_t g = 0; g < groups; ++g) {
             const size_t group = first_group + g;
             const size_t at = plan.layout == NYBL_N_MAJOR ? n * all_groups + group : group * plan.n + n;
-            const float scale = decoded[g].scale, zero = -decoded[g].min;
+            const float scale = decoded.scale[g], zero = -decoded.min[g];
             worst = std::max(worst,
                              relative_error(store_param(plan.param_type, target.scales, at, scale), scale));
             if (has_min)
                 worst = std::max(worst,
                                  relative_error(store_param(plan.param_type, target.zeros, at, zero), zero));
-            if (plan.codes_k_major) {
-                for (size_t i = 0; i < quant::kGroup; ++i)
-                    codes[g * quant::kGroup + i][n - begin] = static_cast<int8_t>(decoded[g].code[i]);
-                continue;
-            }
-            int8_t run[quant::kGroup];
-            for (size_t i = 0; i < quant::kGroup; ++i)
-                run[i] = static_cast<int8_t>(decoded[g].code[i]);
-            store_codes(plan.codes, target.codes, n * plan.k + group * quant::kGroup, run, quant::kGroup);
         }
+        if (plan.codes_k_major)
+            for (size_t i = 0; i < block_size; ++i)
+                codes[i][n - begin] = decoded.code[i];
+        else
+            store_codes(plan.codes, target.codes, n * plan.k + block * block_size, decoded.code, block_size);
     }
     if (plan.codes_k_major)
         for (size_t i = 0; i < block_size; ++i)
@@ -135,6 +128,9 @@ bool affine_code_type(nybl_format format, CodeType *type) noexcept {
     case NYBL_Q5_K:
         *type = CodeType::U8;
         return true;
+    case NYBL_Q5_0:
+    case NYBL_Q8_0:
+    case NYBL_Q6_K:
     case NYBL_IQ4_NL:
         *type = CodeType::S8;
         return true;
@@ -150,9 +146,7 @@ nybl_status plan_affine(nybl_format format, uint64_t n, uint64_t k, nybl_format 
         return status;
     AffinePlan made{found, CodeType::U4, param_type, layout, codes_k_major, n, k, 0, 0, 0};
     if (!affine_code_type(format, &made.codes))
-        return fail(NYBL_UNSUPPORTED,
-                    "affine export: %s has no affine view; Q4_0, Q4_1, Q5_1, Q4_K, Q5_K and IQ4_NL have",
-                    found->name);
+        return fail(NYBL_UNSUPPORTED, "affine export: %s has no affine view", found->name);
     if (param_type != NYBL_F16 && param_type != NYBL_BF16 && param_type != NYBL_F32)
         return fail(NYBL_INVALID_ARGUMENT,
                     "affine export: param_type is format %d; it must be F16, BF16 or F32",
@@ -173,8 +167,8 @@ nybl_status plan_affine(nybl_format format, uint64_t n, uint64_t k, nybl_format 
 nybl_status check_affine(const AffinePlan &plan, const AffineSource &source, size_t begin,
                          size_t end) noexcept {
     const quant::Format &format = *plan.format;
-    const size_t blocks = blocks_per_row(plan), groups = format.block_size / quant::kGroup;
-    // Only a product of a super-block's scale and a 6-bit scale can leave the range of f16 (none leaves
+    const size_t blocks = blocks_per_row(plan), groups = format.block_size / plan.group_size();
+    // Only a product of a super-block's scale and a group's can leave the range of f16 (none leaves
     // bf16's).
     const bool can_overflow = plan.param_type == NYBL_F16 && groups > 1;
     for (size_t n = begin; n < end; ++n) {
@@ -184,18 +178,18 @@ nybl_status check_affine(const AffinePlan &plan, const AffineSource &source, siz
             return fail(NYBL_INVALID_DATA, "affine export: row %zu, block %zu: %s is not finite", n, bad,
                         field);
         for (size_t b = 0; can_overflow && b < blocks; ++b) {
-            quant::WeightGroup decoded[kMaxGroups];
-            format.decode_groups(row + b * format.block_bytes, decoded);
+            quant::AffineBlock decoded;
+            format.decode_affine(row + b * format.block_bytes, &decoded);
             for (size_t g = 0; g < groups; ++g) {
-                const bool scale_fits = fits(plan.param_type, decoded[g].scale);
-                if (scale_fits && fits(plan.param_type, decoded[g].min))
+                const bool scale_fits = fits(plan.param_type, decoded.scale[g]);
+                if (scale_fits && fits(plan.param_type, decoded.min[g]))
                     continue;
                 return fail(
                     NYBL_INVALID_DATA,
                     "affine export: row %zu, block %zu: %s %g of group %zu overflows %s; export with F32 or "
                     "BF16 parameters",
                     n, b, scale_fits ? "zero point" : "scale",
-                    static_cast<double>(scale_fits ? -decoded[g].min : decoded[g].scale), g,
+                    static_cast<double>(scale_fits ? -decoded.min[g] : decoded.scale[g]), g,
                     param_name(plan.param_type));
             }
         }

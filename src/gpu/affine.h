@@ -21,7 +21,7 @@ constexpr size_t code_bits(CodeType type) noexcept {
     return type == CodeType::S4 || type == CodeType::U4 ? 4 : 8;
 }
 
-// What the codes of a format are; false where the format has no affine view of one group size 32.
+// What the codes of a format are; false where the format has no affine view.
 bool affine_code_type(nybl_format format, CodeType *type) noexcept;
 
 // One export, resolved and checked: what the parts of a threaded export share.
@@ -34,7 +34,8 @@ struct AffinePlan {
     size_t n, k;
     size_t codes_size, scales_size, zeros_size; // bytes
 
-    size_t groups() const noexcept { return k / quant::kGroup; }
+    size_t group_size() const noexcept { return format->group_size; }
+    size_t groups() const noexcept { return k / group_size(); }
 };
 
 // Checks format, shape and layout, and computes the sizes.

@@ -70,7 +70,7 @@ class Device {
     const uint32_t generation = fork_generation();
 
   private:
-    static constexpr size_t kFormats = 6, kShapes = 5;
+    static constexpr size_t kFormats = 9, kShapes = 5;
     static constexpr size_t kSlots = kFormats * kShapes * 2 * 3;
     nybl_status compile(const KernelKey &key, Kernels *kernels) noexcept;
 

@@ -53,6 +53,7 @@ const char *mode_name(OneDnnMode mode) noexcept {
 uint64_t hash_plan(const OneDnnPlan &plan) noexcept {
     const uint64_t words[] = {static_cast<uint64_t>(plan.mode),
                               static_cast<uint64_t>(plan.codes),
+                              plan.group,
                               static_cast<uint64_t>(plan.params),
                               static_cast<uint64_t>(plan.activations),
                               plan.m,
@@ -67,17 +68,17 @@ uint64_t hash_plan(const OneDnnPlan &plan) noexcept {
 }
 
 void write_plan(const OneDnnPlan &plan, char *text, size_t size) noexcept {
-    std::snprintf(text, size, "%s %s %s %" PRIu64 "x%" PRIu64 "x%" PRIu64 " %s",
-                  kCodes[static_cast<size_t>(plan.codes)], type_name(plan.params),
+    std::snprintf(text, size, "%s/%" PRIu32 " %s %s %" PRIu64 "x%" PRIu64 "x%" PRIu64 " %s",
+                  kCodes[static_cast<size_t>(plan.codes)], plan.group, type_name(plan.params),
                   type_name(plan.activations), plan.m, plan.n, plan.k, mode_name(plan.mode));
 }
 
 bool read_plan(const char *text, OneDnnPlan *plan) noexcept {
-    char codes[8], params[8], activations[8], mode[16], again[96];
+    char codes[8], params[8], activations[8], mode[16], again[112];
     OneDnnPlan read{};
-    if (std::sscanf(text, "%7s %7s %7s %" SCNu64 "x%" SCNu64 "x%" SCNu64 " %15s", codes, params, activations,
-                    &read.m, &read.n, &read.k, mode) != 7 ||
-        !read_name(kCodes, codes, &read.codes) || !read_type(params, &read.params) ||
+    if (std::sscanf(text, "%7[^/]/%" SCNu32 " %7s %7s %" SCNu64 "x%" SCNu64 "x%" SCNu64 " %15s", codes,
+                    &read.group, params, activations, &read.m, &read.n, &read.k, mode) != 8 ||
+        read.group == 0 || !read_name(kCodes, codes, &read.codes) || !read_type(params, &read.params) ||
         !read_type(activations, &read.activations) || !read_name(kModes, mode, &read.mode))
         return false;
     // One text per plan: no other spaces, signs or digits.

@@ -20,17 +20,20 @@ enum class OneDnnMode : uint8_t {
 struct OneDnnPlan {
     OneDnnMode mode;
     CodeType codes;
+    uint32_t group;          // elements of K that share a scale
     nybl_format params;      // scales and scaled zero points: F16 or F32
     nybl_format activations; // F16 or BF16; F32 on CPU engines
     uint64_t m, n, k;        // m: a bucket
+
+    uint64_t groups() const noexcept { return k / group; }
 
     friend bool operator==(const OneDnnPlan &, const OneDnnPlan &) = default;
 };
 
 uint64_t hash_plan(const OneDnnPlan &plan) noexcept;
 
-// "u4 f16 f16 64x4096x4096 two-term": codes, parameters, activations, m x n x k, mode. The text fits 96
-// bytes.
+// "u4/32 f16 f16 64x4096x4096 two-term": codes and their group, parameters, activations, m x n x k, mode. The
+// text fits 112 bytes.
 void write_plan(const OneDnnPlan &plan, char *text, size_t size) noexcept;
 bool read_plan(const char *text, OneDnnPlan *plan) noexcept; // false: this is no plan
 

@@ -9,7 +9,8 @@
 namespace nybl::gpu {
 namespace {
 
-constexpr nybl_format kPanelFormats[] = {NYBL_Q4_0, NYBL_Q4_1, NYBL_Q5_1, NYBL_Q4_K, NYBL_Q5_K, NYBL_IQ4_NL};
+constexpr nybl_format kPanelFormats[] = {NYBL_Q4_0,   NYBL_Q4_1, NYBL_Q5_1, NYBL_Q4_K, NYBL_Q5_K,
+                                         NYBL_IQ4_NL, NYBL_Q5_0, NYBL_Q8_0, NYBL_Q6_K};
 constexpr uint32_t kGemvTokens[] = {1, 2, 4, 8};
 constexpr size_t kActivations = 3;
 

@@ -12,6 +12,11 @@ namespace {
 constexpr uint32_t kTeams = 8;  // TEAMS of gemm.cl
 constexpr uint32_t kSplits = 8; // work-items that share a row's groups: a GPU is filled where N is small
 
+// Codes are stored as unsigned numbers above it.
+int code_bias(nybl_format format) noexcept {
+    return format == NYBL_Q4_0 ? 8 : format == NYBL_Q5_0 ? 16 : format == NYBL_Q6_K ? 32 : 0;
+}
+
 } // namespace
 
 bool has_kernels(nybl_format format) noexcept {
@@ -48,12 +53,13 @@ void write_build_options(Variant variant, bool integer_dot, const KernelKey &key
     std::snprintf(text, size,
                   "-D ROWS=%d -D SUBGROUPS=%d -D TOKENS=%u -D SPLITS=%u -D X_HALF=%d -D EXPERTS=%d "
                   "-D BLOCK_BYTES=%u -D BLOCK_GROUPS=%u -D MIN_OFFSET=%u -D SCALES_OFFSET=%u "
-                  "-D QUANTS_OFFSET=%u -D GROUP_BYTES=%u -D HIGH_BYTES=%u -D CODE_BIAS=%d -D LUT=%d%s",
+                  "-D QUANTS_OFFSET=%u -D GROUP_BYTES=%u -D HIGH_BYTES=%u -D CODE_BITS=%u -D SUB_SCALES=%d "
+                  "-D CODE_BIAS=%d -D LUT=%d%s",
                   variant == Variant::Vector ? 16 : 1, variant == Variant::Subgroup, key.kernel.tokens,
                   work_group(variant, key.kernel).rows, key.kernel.x == Activations::F16, key.experts,
                   layout.block_bytes, layout.block_k / 32, layout.min_offset, layout.scales_offset,
-                  layout.quants_offset, layout.group_bytes, layout.high_bytes,
-                  key.format == NYBL_Q4_0 ? 8 : 0, key.format == NYBL_IQ4_NL,
+                  layout.quants_offset, layout.group_bytes, layout.high_bytes, layout.code_bits,
+                  key.format == NYBL_Q6_K, code_bias(key.format), key.format == NYBL_IQ4_NL,
                   integer_dot && key.kernel.x == Activations::Int8 ? " -cl-std=CL3.0" : "");
 }
 

@@ -5,6 +5,7 @@
 //       static constexpr uint32_t kSize, kBytes;             elements, bytes
 //       static constexpr ScaleField kFields[];               what must be finite
 //       static void decode(const uint8_t *, WeightGroup *);  weights only
+//       static void decode_affine(const uint8_t *, AffineBlock *); only where groups are not of 32
 //       static void dequantize(const uint8_t *, float *);    only where scale*code + min is not the right
 //       sequence static bool fits(const float *x);           whether f16 holds the plain scale and minimum
 //       static void encode(const BlockKernels &, nybl_level, const BatchIn &, uint8_t *);   weights: 256
@@ -35,6 +36,27 @@ template <class Block>
 concept OwnDequantize = requires(const uint8_t *src, float *dst) {
     Block::dequantize(src, dst);
 };
+
+template <class Block>
+concept OwnAffine = requires(const uint8_t *src, AffineBlock *affine) {
+    Block::decode_affine(src, affine);
+};
+
+template <class Block>
+void decode_affine_block(const uint8_t *src, AffineBlock *affine) {
+    if constexpr (OwnAffine<Block>) {
+        Block::decode_affine(src, affine);
+    } else {
+        WeightGroup groups[Block::kSize / kGroup];
+        Block::decode(src, groups);
+        for (size_t g = 0; g < Block::kSize / kGroup; ++g) {
+            for (size_t i = 0; i < kGroup; ++i)
+                affine->code[g * kGroup + i] = static_cast<int8_t>(groups[g].code[i]);
+            affine->scale[g] = groups[g].scale;
+            affine->min[g] = groups[g].min;
+        }
+    }
+}
 
 template <class Block, bool has_min>
 void dequantize_blocks(const uint8_t *src, float *dst, size_t blocks) {
@@ -101,7 +123,8 @@ constexpr Format weight_format(nybl_format id, const char *name, uint32_t group_
             find_invalid_block<Block>,
             Block::fits,
             quantize_blocks<Block>,
-            Block::decode};
+            Block::decode,
+            decode_affine_block<Block>};
 }
 
 // An activation block: no weight groups, and paired with itself.
@@ -119,6 +142,7 @@ constexpr Format activation_format(nybl_format id, const char *name) {
             find_invalid_block<Block>,
             Block::fits,
             quantize_blocks<Block>,
+            nullptr,
             nullptr};
 }
 

@@ -18,6 +18,15 @@ struct WeightGroup {
     float min; // 0 for formats without a minimum; -dmin*mn (rounded to f32) for the K formats
 };
 
+constexpr size_t kMaxBlock = 256, kMinGroup = 16; // elements
+
+// The same block with each scale beside the codes that it alone scales, `group_size` of them:
+// w[i] = scale * code[i] + min.
+struct AffineBlock {
+    int8_t code[kMaxBlock];
+    float scale[kMaxBlock / kMinGroup], min[kMaxBlock / kMinGroup];
+};
+
 struct BlockKernels;
 
 struct Format {
@@ -42,6 +51,7 @@ struct Format {
                      uint8_t *dst, size_t blocks);
     // The block_size/32 groups of one block; NULL for activation formats.
     void (*decode_groups)(const uint8_t *block, WeightGroup *groups);
+    void (*decode_affine)(const uint8_t *block, AffineBlock *affine) = nullptr; // NULL alike
 
     // Of an f32 behind the blocks of a row, by which its values are multiplied; 0: none. Decoders of blocks
     // leave it out, and so do kernels until their sums are complete; `quantize` takes whole rows and writes

@@ -47,15 +47,24 @@ struct BlockQ6_K {
         }
     }
 
-    // (d*scale)*code, not d*(scale*code): the same value, but the sign of a zero differs.
-    static void dequantize(const uint8_t *src, float *dst) {
+    static void decode_affine(const uint8_t *src, AffineBlock *affine) {
         int16_t codes[kSize];
         unpack_codes(src, codes);
+        for (size_t e = 0; e < kSize; ++e)
+            affine->code[e] = static_cast<int8_t>(codes[e]);
         const float d = load_f16(src + kScale);
-        for (size_t e = 0; e < kSize; ++e) {
-            const float scale = d * static_cast<float>(load<int8_t>(src + kScales + e / kSubGroup));
-            dst[e] = scale * static_cast<float>(codes[e]);
+        for (size_t g = 0; g < kSize / kSubGroup; ++g) {
+            affine->scale[g] = d * static_cast<float>(load<int8_t>(src + kScales + g));
+            affine->min[g] = 0;
         }
+    }
+
+    // (d*scale)*code, not d*(scale*code): the same value, but the sign of a zero differs.
+    static void dequantize(const uint8_t *src, float *dst) {
+        AffineBlock affine;
+        decode_affine(src, &affine);
+        for (size_t e = 0; e < kSize; ++e)
+            dst[e] = affine.scale[e / kSubGroup] * static_cast<float>(affine.code[e]);
     }
 
     static bool fits(const float *x) { return scale_fits(x, kSize, 128 * 32); }

@@ -75,7 +75,7 @@ double rounding_error(double stored, double exact) {
 // against f32.
 double check_export(const AffineBlockFormat &format, size_t n, size_t k, const std::vector<uint8_t> &blocks,
                     const Export &e) {
-    const size_t groups = k / 32, row_bytes = k / format.block * format.bytes;
+    const size_t groups = k / format.group, row_bytes = k / format.block * format.bytes;
     size_t wrong_codes = 0;
     double worst = 0;
     for (size_t i = 0; i < n; ++i)
@@ -83,7 +83,8 @@ double check_export(const AffineBlockFormat &format, size_t n, size_t k, const s
             const AffineElement want = affine_element(format, &blocks[i * row_bytes], j);
             wrong_codes +=
                 code_at(format, e.codes, e.desc.codes_k_major ? j * n + i : i * k + j) != want.code;
-            const size_t at = e.desc.layout == NYBL_N_MAJOR ? i * groups + j / 32 : j / 32 * n + i;
+            const size_t at =
+                e.desc.layout == NYBL_N_MAJOR ? i * groups + j / format.group : j / format.group * n + i;
             // The format defines d*sc and dmin*mn as f32 values; both products are exact in f32.
             REQUIRE(static_cast<double>(static_cast<float>(want.scale)) == want.scale);
             worst = std::max(worst, rounding_error(param_at(e.desc.param_type, e.scales, at), want.scale));
@@ -246,7 +247,7 @@ TEST_CASE("affine export: wrong arguments are refused in words", "[gpu][affine]"
     desc.struct_size = sizeof desc;
     desc.param_type = NYBL_F16;
     CHECK(nybl_affine_sizes(NYBL_Q4_K, 4, 256, nullptr) == NYBL_INVALID_ARGUMENT);
-    CHECK(nybl_affine_sizes(NYBL_Q6_K, 4, 256, &desc) == NYBL_UNSUPPORTED);
+    CHECK(nybl_affine_sizes(NYBL_Q8_K, 4, 256, &desc) == NYBL_INVALID_ARGUMENT); // activations
     CHECK(nybl_affine_sizes(NYBL_Q4_K, 4, 128, &desc) == NYBL_INVALID_ARGUMENT);
     CHECK(std::string(nybl_last_error()).find("multiple of 256") != std::string::npos);
     CHECK(nybl_affine_sizes(NYBL_Q4_0, UINT64_MAX / 2, 256, &desc) == NYBL_INVALID_ARGUMENT);

@@ -1,4 +1,4 @@
-// Codes, scales and scaled zero points of the six affine formats, written down from docs/formats.md a second
+// Codes, scales and scaled zero points of the affine formats, written down from docs/formats.md a second
 // time and apart from src/, and blocks of random but legal bytes to try them on.
 #pragma once
 
@@ -12,7 +12,7 @@ namespace nybl::test {
 struct AffineBlockFormat {
     nybl_format id;
     const char *name;
-    size_t block, bytes;
+    size_t block, bytes, group;
     int code_bits;
     bool is_signed, has_zero;
 };

@@ -19,7 +19,8 @@ std::vector<gpu::OneDnnPlan> all_plans() {
                     for (const uint64_t m : {uint64_t(1), uint64_t(64)})
                         for (const uint64_t n : {uint64_t(1), uint64_t(4096), UINT64_MAX})
                             for (const uint64_t k : {uint64_t(64), uint64_t(4096)})
-                                plans.push_back({mode, codes, params, activations, m, n, k});
+                                for (const uint32_t group : {16u, 32u})
+                                    plans.push_back({mode, codes, group, params, activations, m, n, k});
     return plans;
 }
 
@@ -30,7 +31,7 @@ TEST_CASE("onednn plan: text round-trips, and every field counts in text, compar
     std::set<std::string> texts;
     std::set<uint64_t> hashes;
     for (const gpu::OneDnnPlan &plan : plans) {
-        char text[96];
+        char text[112];
         gpu::write_plan(plan, text, sizeof text);
         gpu::OneDnnPlan again{};
         INFO(text);
@@ -47,12 +48,13 @@ TEST_CASE("onednn plan: text round-trips, and every field counts in text, compar
 
 TEST_CASE("onednn plan: other texts are no plans", "[gpu]") {
     gpu::OneDnnPlan plan{};
-    REQUIRE(gpu::read_plan("u4 f16 f16 64x4096x4096 two-term", &plan));
-    for (const char *text : {"", "u4", "u4 f16 f16 64x4096x4096", "u5 f16 f16 64x4096x4096 two-term",
-                             "u4 f15 f16 64x4096x4096 two-term", "u4 f16 f16 64x4096 two-term",
-                             "u4 f16 f16 64x4096x4096 twoterm", "u4 f16 f16 -64x4096x4096 two-term",
-                             "u4 f16 f16 064x4096x4096 two-term", "u4  f16 f16 64x4096x4096 two-term",
-                             "u4 f16 f16 64x4096x4096 two-term "}) {
+    REQUIRE(gpu::read_plan("u4/32 f16 f16 64x4096x4096 two-term", &plan));
+    for (const char *text : {"", "u4", "u4/32 f16 f16 64x4096x4096", "u5/32 f16 f16 64x4096x4096 two-term",
+                             "u4/32 f15 f16 64x4096x4096 two-term", "u4/32 f16 f16 64x4096 two-term",
+                             "u4/32 f16 f16 64x4096x4096 twoterm", "u4/32 f16 f16 -64x4096x4096 two-term",
+                             "u4/32 f16 f16 064x4096x4096 two-term", "u4/32  f16 f16 64x4096x4096 two-term",
+                             "u4/32 f16 f16 64x4096x4096 two-term ", "u4 f16 f16 64x4096x4096 two-term",
+                             "u4/0 f16 f16 64x4096x4096 two-term"}) {
         gpu::OneDnnPlan other{};
         INFO(text);
         CHECK_FALSE(gpu::read_plan(text, &other));

@@ -87,7 +87,7 @@ void print_shapes(gpu::Device &device) {
                     std::printf("%s\n", last_error());
                     return;
                 }
-                char plan[96];
+                char plan[112];
                 gpu::write_plan(use.plan, plan, sizeof plan);
                 std::printf("%-8s %s: onednn:%s\n", format.name, plan, use.implementation);
             }

@@ -23,7 +23,8 @@ kernel void gemm(global const uchar *weights, ulong panel_stride, ulong expert_s
         const uint g = group % BLOCK_GROUPS;
         float_r scale, zero;
         group_params(b, g, &scale, &zero);
-        const uint_r chunk = group_chunk(b, g, c), high = group_high(b, g);
+        const uint_r chunk = group_chunk(b, g, chunk_of(c, upper)), high = group_high(b, g, high_of(upper));
+        scale = scale_half(scale, to_float_r(half_scale(b, g, upper)));
         for (uint j = 0; j < 4; ++j)
             w_tile[16 * upper + 4 * c + j][lane] = fma(scale, code_value(chunk, high, c, j, upper), -zero);
         for (uint t = 0; t < TOKENS; ++t) {

@@ -46,23 +46,21 @@ kernel void gemv(global const uchar *weights, ulong panel_stride, ulong expert_s
                  global const uint2 *map, uint m, global const float *bias, uint has_bias, global uchar *y,
                  uint y_type, ulong y_offset, ulong y_stride) {
     const uint lane = get_local_id(0), split = get_local_id(1), panel = get_group_id(0);
-    const Tile tile = tile_at(tiles, m, get_group_id(2), TOKENS);
-    global const uchar *w = weights + tile.expert * expert_stride + panel * panel_stride;
     uint rows[TOKENS];
     float_r acc[TOKENS];
-    for (uint t = 0; t < TOKENS; ++t) {
-        rows[t] = x_row(map, tile.first + min(t, tile.count - 1));
-        acc[t] = 0.0f;
-    }
+    const Tile tile = start_tile(tiles, map, m, rows, acc);
+    global const uchar *w = weights + tile.expert * expert_stride + panel * panel_stride;
     for (uint group = split; group < groups; group += SPLITS) {
         const Block b = block_at(w, group / BLOCK_GROUPS, lane);
         const uint g = group % BLOCK_GROUPS;
-        const uint_r high = group_high(b, g);
-        uint_r chunks[4];
+        uint_r chunks[CHUNKS], highs[HIGHS];
         float_r sums_of_group[CHAINS][TOKENS];
 #pragma unroll
-        for (uint c = 0; c < 4; ++c)
-            chunks[c] = group_chunk(b, g, c);
+        for (uint i = 0; i < CHUNKS; ++i)
+            chunks[i] = group_chunk(b, g, i);
+#pragma unroll
+        for (uint i = 0; i < HIGHS; ++i)
+            highs[i] = group_high(b, g, i);
         for (uint t = 0; t < TOKENS; ++t)
             for (uint chain = 0; chain < CHAINS; ++chain)
                 sums_of_group[chain][t] = 0.0f;
@@ -70,9 +68,12 @@ kernel void gemv(global const uchar *weights, ulong panel_stride, ulong expert_s
 #pragma unroll
         for (uint upper = 0; upper < 2; ++upper) {
             const HalfX hx = load_half_x(x, rows, groups, group, upper, lane);
+            const float_r scale_of_half = to_float_r(half_scale(b, g, upper));
 #pragma unroll
             for (uint i = 0; i < 16; ++i) {
-                const float_r code = code_value(chunks[i / 4], high, i / 4, i % 4, upper);
+                const float_r value =
+                    code_value(chunks[chunk_of(i / 4, upper)], highs[high_of(upper)], i / 4, i % 4, upper);
+                const float_r code = scale_half(value, scale_of_half);
 #pragma unroll
                 for (uint t = 0; t < TOKENS; ++t)
                     sums_of_group[i % CHAINS][t] = fma(code, (float_r)x_value(hx, t, i), sums_of_group[i % CHAINS][t]);

@@ -25,17 +25,32 @@ inline int dot_codes(uint q, uint x) {
     const uchar4 i = as_uchar4(q);
     return dot_signed(as_uint((uchar4)(kBytes[i.x], kBytes[i.y], kBytes[i.z], kBytes[i.w])), x);
 }
+#elif CODE_BITS == 8
+inline int dot_codes(uint q, uint x) { return dot_signed(q, x); }
+#elif SUB_SCALES
+inline int dot_codes(uint q, uint x) { return dot_signed(as_uint(as_char4(q) - (char4)CODE_BIAS), x); }
 #else
+// What the bias adds is taken off with the zero point.
+#define BIAS_IN_ZERO CODE_BIAS
 inline int dot_codes(uint q, uint x) { return dot_unsigned(q, x); }
+#endif
+#ifndef BIAS_IN_ZERO
+#define BIAS_IN_ZERO 0
 #endif
 
 // Codes of elements 4c .. 4c+3 (upper 0) or 16+4c .. (upper 1) of a group, a byte each.
 inline uint code_bytes(uint chunk, uint high, uint c, uint upper) {
+#if CODE_BITS == 8
+    return chunk;
+#else
     uint q = chunk >> (4 * upper) & 0x0f0f0f0fu;
-#if HIGH_BYTES
+#if CODE_BITS == 5
     q |= (high >> (c + 4 * upper) & 0x01010101u) << 4;
+#elif CODE_BITS == 6
+    q |= (high >> (2 * c) & 0x03030303u) << 4;
 #endif
     return q;
+#endif
 }
 
 // Dword i of a token's group of activations: with sub-groups, lane i holds it.
@@ -54,27 +69,26 @@ kernel void gemv(global const uchar *weights, ulong panel_stride, ulong expert_s
                  global const uint2 *map, uint m, global const float *bias, uint has_bias, global uchar *y,
                  uint y_type, ulong y_offset, ulong y_stride) {
     const uint lane = get_local_id(0), split = get_local_id(1), panel = get_group_id(0);
-    const Tile tile = tile_at(tiles, m, get_group_id(2), TOKENS);
-    global const uchar *w = weights + tile.expert * expert_stride + panel * panel_stride;
     uint rows[TOKENS];
-    float acc[TOKENS];
-    for (uint t = 0; t < TOKENS; ++t) {
-        rows[t] = x_row(map, tile.first + min(t, tile.count - 1));
-        acc[t] = 0.0f;
-    }
+    float_r acc[TOKENS];
+    const Tile tile = start_tile(tiles, map, m, rows, acc);
+    global const uchar *w = weights + tile.expert * expert_stride + panel * panel_stride;
     for (uint group = split; group < groups; group += SPLITS) {
         const Block b = block_at(w, group / BLOCK_GROUPS, lane);
-        const uint g = group % BLOCK_GROUPS, high = group_high(b, g);
+        const uint g = group % BLOCK_GROUPS;
         uint codes[8]; // dword i: elements 4i .. 4i+3
+        int scales_of_halves[2];
 #pragma unroll
-        for (uint c = 0; c < 4; ++c) {
-            const uint chunk = group_chunk(b, g, c);
-            codes[c] = code_bytes(chunk, high, c, 0);
-            codes[4 + c] = code_bytes(chunk, high, c, 1);
+        for (uint upper = 0; upper < 2; ++upper) {
+            const uint high = group_high(b, g, high_of(upper));
+            scales_of_halves[upper] = half_scale(b, g, upper);
+#pragma unroll
+            for (uint c = 0; c < 4; ++c)
+                codes[4 * upper + c] = code_bytes(group_chunk(b, g, chunk_of(c, upper)), high, c, upper);
         }
         float scale, zero;
         group_params(b, g, &scale, &zero);
-        zero += (float)CODE_BIAS * scale; // scale*(q - bias) = scale*q - bias*scale
+        zero += (float)BIAS_IN_ZERO * scale; // scale*(q - bias) = scale*q - bias*scale
 #pragma unroll
         for (uint t = 0; t < TOKENS; ++t) {
             const size_t at = ((size_t)rows[t] * groups + group) * (GROUP / 4);
@@ -83,11 +97,16 @@ kernel void gemv(global const uchar *weights, ulong panel_stride, ulong expert_s
 #endif
             int sum = 0;
 #pragma unroll
-            for (uint i = 0; i < 8; ++i)
-                sum += dot_codes(codes[i], x_dword(own, at, i));
+            for (uint upper = 0; upper < 2; ++upper) {
+                int sum_of_half = 0;
+#pragma unroll
+                for (uint c = 0; c < 4; ++c)
+                    sum_of_half += dot_codes(codes[4 * upper + c], x_dword(own, at, 4 * upper + c));
+                sum += scale_half(sum_of_half, scales_of_halves[upper]);
+            }
             const float2 s = sums[(size_t)rows[t] * groups + group];
             acc[t] = fma((float)sum, scale * s.x, acc[t]);
-#if MIN_OFFSET || CODE_BIAS
+#if MIN_OFFSET || BIAS_IN_ZERO
             acc[t] = fma(-zero, s.y, acc[t]);
 #endif
         }

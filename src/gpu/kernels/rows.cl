@@ -73,3 +73,14 @@ inline Tile tile_at(global const uint4 *tiles, uint m, uint i, uint tile_tokens)
 #define x_row(map, i) (i)
 #define y_row(map, i) (i)
 #endif
+
+// The tile of a work-item that holds sums for all of its tokens: their rows of X (the last token's again where the tile
+// is not full), and sums of zero.
+inline Tile start_tile(global const uint4 *tiles, global const uint2 *map, uint m, uint *rows, float_r *acc) {
+    const Tile tile = tile_at(tiles, m, get_group_id(2), TOKENS);
+    for (uint t = 0; t < TOKENS; ++t) {
+        rows[t] = x_row(map, tile.first + min(t, tile.count - 1));
+        acc[t] = 0.0f;
+    }
+    return tile;
+}

@@ -38,7 +38,8 @@ struct Step {
 
 // One product: the matmul, and in two-term mode what adds the zero points: the sums of X's groups times them.
 // F16 sums come in two parts, since one keeps 11 bits of the sum's 24: the mean of the group (which f16 holds
-// wherever it holds the activations), and kLowScale times what that lost.
+// wherever it holds the activations), and kLowScale times what that lost. Formats with zero points have
+// groups of 32.
 constexpr float kGroupSize = 32.0f, kLowScale = 2048.0f;
 struct Primitives {
     OneDnnPlan plan{};
@@ -53,10 +54,6 @@ struct Shapes {
     explicit Shapes(const OneDnnPlan &plan);
     dnnl::memory::desc x, codes, params, sums, y;
 };
-
-constexpr uint64_t groups_of(uint64_t k) noexcept {
-    return k / quant::kGroup;
-}
 
 class OneDnnWeights {
   public:

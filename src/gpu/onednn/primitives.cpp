@@ -39,7 +39,7 @@ void set_math(const OneDnnPlan &plan, dnnl::primitive_attr *attr) {
 }
 
 void set_params(const OneDnnPlan &plan, dnnl::primitive_attr *attr) {
-    const memory::dims groups = {static_cast<memory::dim>(quant::kGroup), 1};
+    const memory::dims groups = {static_cast<memory::dim>(plan.group), 1};
     if (plan.mode != OneDnnMode::ScaleBeforeZero) {
         attr->set_scales(DNNL_ARG_WEIGHTS, kPerGroupAndRow, groups, data_type(plan.params));
         return;
@@ -105,14 +105,15 @@ Shapes::Shapes(const OneDnnPlan &plan)
     : x(row_major(plan.m, plan.k, data_type(plan.activations))),
       codes(memory::dims{static_cast<memory::dim>(plan.k), static_cast<memory::dim>(plan.n)},
             data_type(plan.codes), memory::dims{1, static_cast<memory::dim>(plan.k)}),
-      params(row_major(groups_of(plan.k), plan.n, data_type(plan.params))),
-      sums(row_major(plan.m, groups_of(plan.k), data_type(plan.params))),
+      params(row_major(plan.groups(), plan.n, data_type(plan.params))),
+      sums(row_major(plan.m, plan.groups(), data_type(plan.params))),
       y(row_major(plan.m, plan.n, Type::f32)) {}
 
 OneDnnPlan OneDnnWeights::plan(const OneDnn &dnn, size_t m, nybl_format x_type) const noexcept {
     const OneDnnSettings &settings = dnn.settings;
     OneDnnPlan plan{};
     plan.codes = affine.codes;
+    plan.group = static_cast<uint32_t>(affine.group_size());
     plan.params = affine.param_type;
     plan.activations = settings.cpu_engine ? NYBL_F32 : x_type == NYBL_BF16 ? NYBL_BF16 : NYBL_F16;
     plan.m = bucket_rows(m);

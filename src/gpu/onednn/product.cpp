@@ -89,7 +89,7 @@ class Run {
 
     void write_rows(uint8_t *x, uint8_t *high, uint8_t *low) const noexcept {
         const nybl_format type = plans_[0].activations;
-        const size_t groups = groups_of(job_.k), x_bytes = job_.k * (type == NYBL_F32 ? 4 : 2);
+        const size_t groups = job_.k / quant::kGroup, x_bytes = job_.k * (type == NYBL_F32 ? 4 : 2);
         const size_t sums_bytes = groups * affine_param_bytes(sums_type_);
         for (size_t i = 0; i < job_.m; ++i) {
             uint8_t *row = x + i * x_bytes;

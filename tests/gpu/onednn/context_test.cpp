@@ -99,7 +99,7 @@ TEST_CASE(
     CHECK(info.device == NYBL_DEVICE_GPU);
     CHECK(std::string(info.name).find("onednn:") == 0);
     CHECK(std::string(info.name).find(" two-term") != std::string::npos);
-    CHECK(std::string(info.reason).find("u4 f32 f32 64x40x256 two-term") != std::string::npos);
+    CHECK(std::string(info.reason).find("u4/32 f32 f32 64x40x256 two-term") != std::string::npos);
     CHECK(info.mr == 64);
     CHECK(std::string(explain(of_experts, 1).name).find("opencl:gemv") == 0);
     CHECK(std::string(explain(of_experts, 1).reason).find("oneDNN multiplies no experts") !=

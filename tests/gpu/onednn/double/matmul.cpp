@@ -110,7 +110,7 @@ void matmul::execute(const stream &, const std::unordered_map<int, memory> &argu
                   "arguments that the primitive does not take");
     const memory x = take(DNNL_ARG_SRC, of.x), w = take(DNNL_ARG_WEIGHTS, of.w), y = take(DNNL_ARG_DST, of.y);
     take(DNNL_ARG_SCRATCHPAD, of.scratchpad_desc());
-    const memory::dim groups = of.w.sizes[0] / 32, n = of.w.sizes[1];
+    const memory::dim group = of.attr.group, groups = of.w.sizes[0] / group, n = of.w.sizes[1];
     const auto params = [&](int which, Type type) {
         return type == Type::undef ? w
                                    : take(which | DNNL_ARG_WEIGHTS, memory::desc({groups, n}, type, {n, 1}));
@@ -123,9 +123,10 @@ void matmul::execute(const stream &, const std::unordered_map<int, memory> &argu
         for (size_t j = 0; j < static_cast<size_t>(n); ++j) {
             double sum = 0;
             for (size_t l = 0; l < static_cast<size_t>(of.w.sizes[0]); ++l) {
+                const size_t g = l / static_cast<size_t>(group);
                 double weight = by(l, j);
                 if (has_scales)
-                    weight = scales(l / 32, j) * weight - (has_zeros ? zeros(l / 32, j) : 0.0);
+                    weight = scales(g, j) * weight - (has_zeros ? zeros(g, j) : 0.0);
                 sum += from(i, l) * weight;
             }
             float &to = out[i * static_cast<size_t>(n) + j];

@@ -166,9 +166,10 @@ struct primitive_attr {
     void set_fpmath_mode(fpmath_mode mode, bool apply_to_int) { math = mode, math_of_int = apply_to_int; }
     void set_scales(int arg, int mask, const memory::dims &groups, memory::data_type type,
                     bool on_host = false, quantization_mode how = quantization_mode::static_sazp) {
-        fake::require(arg == DNNL_ARG_WEIGHTS && mask == 3 && groups == memory::dims{32, 1} && !on_host,
-                      "scales of weights, one for each group of 32 and row");
-        scales = type, mode = how;
+        fake::require(arg == DNNL_ARG_WEIGHTS && mask == 3 && groups.size() == 2 && groups[1] == 1 &&
+                          (groups[0] == 16 || groups[0] == 32) && !on_host,
+                      "scales of weights, one for each group of 16 or 32 and row");
+        scales = type, mode = how, group = groups[0];
     }
     void set_zero_points(int arg, int mask, const memory::dims &groups, memory::data_type type) {
         fake::require(arg == DNNL_ARG_WEIGHTS && mask == 3 && groups == memory::dims{32, 1},
@@ -180,6 +181,7 @@ struct primitive_attr {
 
     fpmath_mode math = fpmath_mode::strict;
     bool math_of_int = false;
+    memory::dim group = 32;
     memory::data_type scales = memory::data_type::undef, zeros = memory::data_type::undef;
     quantization_mode mode = quantization_mode::undef;
     post_ops ops;
