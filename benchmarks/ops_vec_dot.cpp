@@ -2,7 +2,9 @@
 #include "cases.h"
 
 #include <cmath>
+#include <cstdlib>
 #include <fmt/format.h>
+#include <optional>
 
 namespace nybl::bench {
 namespace {
@@ -24,8 +26,23 @@ struct VecDot {
     }
 };
 
+// The function has no context whose max_isa could say which instruction set the case is about; what the
+// library has instead is the environment, which it reads when the function is asked for.
+nybl_vec_dot_fn find_dot(const Case &of) {
+    constexpr const char *kCap = "NYBL_MAX_ISA";
+    std::optional<std::string> before;
+    if (const char *value = std::getenv(kCap))
+        before = value;
+    setenv(kCap, of.isa_name().c_str(), 1);
+    nybl_vec_dot_fn dot = nullptr;
+    const nybl_status status = nybl_get_vec_dot(of.format, &dot);
+    before ? setenv(kCap, before->c_str(), 1) : unsetenv(kCap);
+    require(status, "nybl_get_vec_dot");
+    return dot;
+}
+
 // Its sums run in lanes of f32, so f64 arithmetic on the same blocks agrees to rounding only; that all
-// instruction sets give the same bits is the tests' matter, there being one resolved function per process.
+// instruction sets give the same bits is the tests' matter.
 std::string verify(const Case &of, nybl_format activation_format, const Source &source, const VecDot &work) {
     std::vector<float> a(of.k), w(of.k);
     require(nybl_dequantize(activation_format, 1, of.k, work.activation.data(), 0, a.data(), 0),
@@ -51,7 +68,7 @@ void prepare_vec_dot(Shared &shared, const Case &of, Workload &workload) {
     const std::shared_ptr<const Source> source = shared.source(of);
     const nybl_format activation_format = format_info(of.format).vec_dot_type;
     auto work = std::make_shared<VecDot>();
-    require(nybl_get_vec_dot(of.format, &work->dot), "nybl_get_vec_dot");
+    work->dot = find_dot(of);
     work->n = of.n;
     work->k = of.k;
     work->y.resize(of.n);
