@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Builds the fuzzers with clang and runs each of them for some seconds, from the inputs in corpus/ and what earlier runs
-# found (build/fuzz/found). usage: run.sh [NAME|all [SECONDS]]; tests/run.py runs it without arguments. NYBL_FUZZ_SEED: where
-# the search begins (0: anywhere). A test begins at 1, so that a run that fails is one that fails again.
+# Builds the fuzzers with clang and runs each of them for some seconds (as a test two minutes together), from the inputs in
+# corpus/ and what earlier runs found (build/fuzz/found). usage: run.sh [NAME|all [SECONDS]]; tests/run.py runs it without
+# arguments. NYBL_FUZZ_SEED: where the search begins (0: anywhere). A test begins at 1, so that a run that fails is one that
+# fails again.
 source "$NYBL_SOURCE_DIR/tests/script.sh"
 cd "$NYBL_SOURCE_DIR" || exit 1
 all=(gguf pack blocks kernels api)
 names=("${all[@]}")
 [[ ${1:-all} == all ]] || names=("$1")
-seconds=${2:-${NYBL_FUZZ_SECONDS:-8}}
+seconds=${2:-${NYBL_FUZZ_SECONDS:-24}}
 seed=${NYBL_FUZZ_SEED:-$(($# == 0))}
 build=build/fuzz
 
