@@ -62,6 +62,8 @@ Model sample_model() {
     model.text("general.name", "sample");
     uint32_t seed = 1;
     for (const nybl_format format : capi_test::kFormats) {
+        if (format == NYBL_IQ4_NL_ROW) // no GGUF file holds its rows
+            continue;
         const auto blocks = capi_test::random_blocks(format, 33, 512, seed++);
         model.tensor("blk.0." + capi_test::format_name(format) + ".weight", {512, 33}, format, blocks);
     }
