@@ -58,12 +58,11 @@ void convert_outputs(const Product &product, size_t output_row, size_t n, size_t
 void store_scaled_sums(const Block &block, size_t output_row, size_t n, size_t count,
                        const float *sums) noexcept {
     const Matrix &w = block.product->w;
-    const quant::Format &format = *w.format;
     const bool packed = w.storage == NYBL_STORAGE_PACKED;
+    const FactorPlaces places = factor_places(*w.layout, w.k);
     // Behind the blocks of the panel that starts with row n, or of each row.
-    const uint8_t *factors =
-        packed ? block.weights + n / kPanelRows * w.stride + w.k / w.layout->block_k * w.layout->block_bytes
-               : block.weights + n * w.stride + w.k / format.block_size * format.block_bytes;
+    const uint8_t *factors = packed ? block.weights + n / kPanelRows * w.stride + places.panel
+                                    : block.weights + n * w.stride + places.row;
     float values[kPanelRows];
     for (size_t i = 0; i < count; ++i) {
         float factor;

@@ -90,21 +90,17 @@ HeaderPlaces header_places(nybl_format format) noexcept {
     return format == NYBL_Q6_K ? HeaderPlaces{208, 192} : HeaderPlaces{0, 4};
 }
 
-// Where a panel and a row of k elements keep their f32 factors, in a format with such.
-struct FactorPlaces {
-    size_t panel, row;
-};
-FactorPlaces factor_places(const PanelLayout &layout, size_t k) noexcept {
-    const size_t blocks = k / layout.block_k;
-    return {blocks * layout.block_bytes, blocks * quant::find_format(layout.format)->block_bytes};
-}
-
 } // namespace
 
 const PanelLayout *find_panel_layout(nybl_format format) noexcept {
     const auto *found = std::find_if(std::begin(kLayouts), std::end(kLayouts),
                                      [format](const PanelLayout &layout) { return layout.format == format; });
     return found == std::end(kLayouts) ? nullptr : found;
+}
+
+FactorPlaces factor_places(const PanelLayout &layout, size_t k) noexcept {
+    const size_t blocks = k / layout.block_k;
+    return {blocks * layout.block_bytes, blocks * quant::find_format(layout.format)->block_bytes};
 }
 
 size_t panel_bytes(const PanelLayout &layout, size_t k) noexcept {

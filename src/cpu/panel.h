@@ -57,7 +57,14 @@ constexpr size_t panel_count(size_t n) noexcept {
 // Packs rows [0, rows) (rows <= 16) of original blocks into one panel; missing rows become zero bytes.
 void pack_panel(const PanelLayout &layout, size_t k, size_t rows, const uint8_t *src, size_t row_stride,
                 uint8_t *panel) noexcept;
-// The last step of it: the factors of rows that have one.
+
+// Where a panel and a row of k elements keep their f32 factors, in a format with such.
+struct FactorPlaces {
+    size_t panel, row;
+};
+FactorPlaces factor_places(const PanelLayout &layout, size_t k) noexcept;
+
+// The last step of pack_panel: the factors of rows that have one.
 void pack_row_factors(const PanelLayout &layout, size_t k, size_t rows, const uint8_t *src, size_t row_stride,
                       uint8_t *panel) noexcept;
 // The inverse: the original bytes of rows [0, rows).

@@ -8,7 +8,7 @@ namespace nybl::cpu::jit {
 namespace {
 
 constexpr int kScales = 4, kHigh = 16;
-constexpr int kActivationBytes = 292, kQuants = 4, kSums = 260;
+constexpr int kQuants = 4, kSums = 260;
 constexpr int kUnpacked = 32, kFactors = 48; // on the stack
 
 } // namespace
@@ -24,12 +24,7 @@ VecDot256::VecDot256(const KernelKey &key)
 // ymm10 scales and minimums of the super-block ymm13  order of the minimums, ymm14 of the scales;  ymm15
 // nibble mask
 void VecDot256::emit() {
-    open_frame({.saved = 0, .vectors = 16, .stack = 64});
-    mov(w, ptr[args]);
-    mov(a, ptr[args + 8]);
-    mov(blocks, ptr[args + 16]);
-    start_prefetch();
-    vxorps(ymm0, ymm0, ymm0);
+    begin(64);
     vmovdqa(ymm15, ptr[rip + broadcast_u8(0x0F)]);
     uint8_t order[64]; // in each half, bytes sc0..3 mn0..3 to pairs of words
     for (int i = 0; i < 64; ++i) {
@@ -39,43 +34,32 @@ void VecDot256::emit() {
     vmovdqa(ymm14, ptr[rax]);
     vmovdqa(ymm13, ptr[rax + 32]);
 
-    Xbyak::Label loop, end;
-    test(blocks, blocks);
-    jz(end);
-    align(32);
-    L(loop);
-    prefetch_weights(w_bytes_);
-    unpack_scales();
-    vcvtph2ps(xmm1, ptr[w]); // d, dmin, and two that are not used
-    vbroadcastss(xmm2, ptr[a]);
-    vmulps(xmm1, xmm1, xmm2);
-    vmovlps(ptr[rsp + kFactors], xmm1);
-    vbroadcastss(ymm1, ptr[rsp + kFactors]);
-    vbroadcastss(ymm2, ptr[rsp + kFactors + 4]);
-    if (vnni()) {
-        vpxor(ymm3, ymm3, ymm3);
-        vpxor(ymm4, ymm4, ymm4);
-    }
-    if (fifth_) {
-        vmovdqu(ymm9, ptr[w + kHigh]);
-    }
-    for (int c = 0; c < 4; ++c) {
-        add_sub_blocks(c);
-    }
-    vpaddd(ymm3, ymm3, ymm4);
-    vcvtdq2ps(ymm3, ymm3);
-    vfmadd231ps(ymm0, ymm3, ymm1);
-    add_minimums();
-    add(w, w_bytes_);
-    add(a, kActivationBytes);
-    dec(blocks);
-    jnz(loop);
-    L(end);
+    each_super_block(w_bytes_, [&] {
+        unpack_scales();
+        vcvtph2ps(xmm1, ptr[w]); // d, dmin, and two that are not used
+        vbroadcastss(xmm2, ptr[a]);
+        vmulps(xmm1, xmm1, xmm2);
+        vmovlps(ptr[rsp + kFactors], xmm1);
+        vbroadcastss(ymm1, ptr[rsp + kFactors]);
+        vbroadcastss(ymm2, ptr[rsp + kFactors + 4]);
+        if (vnni()) {
+            vpxor(ymm3, ymm3, ymm3);
+            vpxor(ymm4, ymm4, ymm4);
+        }
+        if (fifth_) {
+            vmovdqu(ymm9, ptr[w + kHigh]);
+        }
+        for (int c = 0; c < 4; ++c) {
+            add_sub_blocks(c);
+        }
+        vpaddd(ymm3, ymm3, ymm4);
+        vcvtdq2ps(ymm3, ymm3);
+        vfmadd231ps(ymm0, ymm3, ymm1);
+        add_minimums();
+    });
 
     reduce_lanes();
-    mov(rax, ptr[args + 24]);
-    vmovss(ptr[rax], xmm0);
-    close_frame();
+    return_dot();
 }
 
 // Twelve bytes to eight 6-bit scales and minimums: sc0..3 mn0..3 in rax, sc4..7 mn4..7 in rcx, then to the

@@ -39,12 +39,7 @@ VecDot32::VecDot32(const KernelKey &key)
 // ymm12, ymm13  which scale goes to which lane; beside minimums, xmm13 is those of blocks 2 and 3 (mod 4)
 // ymm14  16-bit ones (AVX2), 128 (IQ4_NL and Q8_0 on VNNI);  ymm15  nibble mask
 void VecDot32::emit() {
-    open_frame({.saved = 0, .vectors = 16, .stack = 32});
-    mov(w, ptr[args]);
-    mov(a, ptr[args + 8]);
-    mov(blocks, ptr[args + 16]);
-    start_prefetch();
-    vxorps(ymm0, ymm0, ymm0);
+    begin(32);
     vxorps(ymm1, ymm1, ymm1);
     if (!bytes_) {
         vmovdqa(ymm15, ptr[rip + broadcast_u8(0x0F)]);
@@ -125,9 +120,7 @@ void VecDot32::emit() {
         vmovshdup(xmm1, xmm1);
         vaddss(xmm0, xmm0, xmm1);
     }
-    mov(rax, ptr[args + 24]);
-    vmovss(ptr[rax], xmm0);
-    close_frame();
+    return_dot();
 }
 
 // The next `count` blocks, the first of them a multiple of four from the start. Lanes of blocks that are not

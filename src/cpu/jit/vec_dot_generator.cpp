@@ -16,6 +16,21 @@ constexpr int kPage = 4096, kPages = 4, kWindow = kPages * kPage, kLine = 64, kT
 
 } // namespace
 
+void VecDotGenerator::begin(uint32_t stack_bytes) {
+    open_frame({.saved = 0, .vectors = 16, .stack = stack_bytes});
+    mov(w, ptr[args]);
+    mov(a, ptr[args + 8]);
+    mov(blocks, ptr[args + 16]);
+    start_prefetch();
+    vxorps(ymm0, ymm0, ymm0);
+}
+
+void VecDotGenerator::return_dot() {
+    mov(rax, ptr[args + 24]);
+    vmovss(ptr[rax], xmm0);
+    close_frame();
+}
+
 void VecDotGenerator::start_prefetch() {
     lea(cursor, ptr[w + kWindow]);
     and_(cursor, -kTurn);

@@ -13,6 +13,27 @@ class VecDotGenerator : public Generator {
     bool vnni() const { return key().isa >= NYBL_ISA_AVX_VNNI; }
     bool evex() const { return key().isa >= NYBL_ISA_AVX512_VNNI; }
 
+    // What every function begins and ends with: arguments in their registers, the prefetch on its way and
+    // ymm0 zero; then the value of xmm0 to the caller.
+    void begin(uint32_t stack_bytes);
+    void return_dot();
+    // The loop over super-blocks of Q8_K activations, `body` once for each.
+    template <class Body>
+    void each_super_block(int w_bytes, Body body) {
+        constexpr int kActivationBytes = 292;
+        Xbyak::Label loop, end;
+        test(blocks, blocks);
+        jz(end);
+        align(32);
+        L(loop);
+        prefetch_weights(w_bytes);
+        body();
+        add(w, w_bytes);
+        add(a, kActivationBytes);
+        dec(blocks);
+        jnz(loop);
+        L(end);
+    }
     // Keeps `cursor` a window of some pages ahead of the weights; call the second once per loop step of
     // `step` bytes, at most 256. Uses rax, rcx, rdx. It runs past the row into the next ones, which is what a
     // product reads next; a prefetch never faults.

@@ -7,7 +7,7 @@ namespace nybl::cpu::jit {
 namespace {
 
 constexpr int kBytes = 210, kHigh = 128, kScales = 192, kScale = 208;
-constexpr int kActivationBytes = 292, kQuants = 4, kSums = 260;
+constexpr int kQuants = 4, kSums = 260;
 
 } // namespace
 
@@ -15,15 +15,10 @@ constexpr int kActivationBytes = 292, kQuants = 4, kSums = 260;
 // ymm0   acc, a lane per four elements of each sub-block
 // ymm3   sums of the even sub-blocks, ymm4 of the odd ones
 // ymm5, ymm6  codes      ymm7, ymm8  scales, high bits      ymm9  qh of a half
-// ymm10  scales as 16-bit words: the first 16 elements of sub-blocks 0 .. 7 in one half, the others in the
-// other ymm13  bits 4 and 5    ymm14  order of the scales    ymm15  nibble mask
+// ymm10  scales as 16-bit words: of the first 16 elements of sub-blocks 0 .. 7, then of the others
+// ymm13  bits 4 and 5    ymm14  order of the scales    ymm15  nibble mask
 void VecDotQ6K::emit() {
-    open_frame({.saved = 0, .vectors = 16, .stack = 0});
-    mov(w, ptr[args]);
-    mov(a, ptr[args + 8]);
-    mov(blocks, ptr[args + 16]);
-    start_prefetch();
-    vxorps(ymm0, ymm0, ymm0);
+    begin(0);
     vmovdqa(ymm15, ptr[rip + broadcast_u8(0x0F)]);
     vmovdqa(ymm13, ptr[rip + broadcast_u8(0x30)]);
     uint8_t order[16];
@@ -32,28 +27,17 @@ void VecDotQ6K::emit() {
     }
     vmovdqa(ymm14, ptr[rip + broadcast_16(order)]);
 
-    Xbyak::Label loop, end;
-    test(blocks, blocks);
-    jz(end);
-    align(32);
-    L(loop);
-    prefetch_weights(kBytes);
-    load_scales();
-    vpxor(ymm3, ymm3, ymm3);
-    vpxor(ymm4, ymm4, ymm4);
-    add_half(0);
-    add_half(1);
-    finish_block();
-    add(w, kBytes);
-    add(a, kActivationBytes);
-    dec(blocks);
-    jnz(loop);
-    L(end);
+    each_super_block(kBytes, [&] {
+        load_scales();
+        vpxor(ymm3, ymm3, ymm3);
+        vpxor(ymm4, ymm4, ymm4);
+        add_half(0);
+        add_half(1);
+        finish_block();
+    });
 
     reduce_lanes();
-    mov(rax, ptr[args + 24]);
-    vmovss(ptr[rax], xmm0);
-    close_frame();
+    return_dot();
 }
 
 void VecDotQ6K::load_scales() {
